@@ -1,0 +1,17 @@
+# Every third-party package, found once. Names and traps: see the README's table of dependencies.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(cppzmq CONFIG REQUIRED)
+find_package(CapnProto CONFIG REQUIRED)
+unset(CMAKE_REQUIRED_LIBRARIES)  # CapnProto's package file leaves "atomic" here
+find_package(Boost 1.81 CONFIG REQUIRED COMPONENTS headers json program_options)
+find_package(spdlog CONFIG REQUIRED)
+find_package(fmt CONFIG REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(Gloo CONFIG REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+if(HELIOS_TESTS)
+  find_package(GTest REQUIRED)
+endif()

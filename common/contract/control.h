@@ -1,0 +1,96 @@
+// What coordinator and ranks say to each other besides submissions and completions.
+//
+//   rank -> coordinator   Hello, Ready, Heartbeat, Fault, StoreSet, StoreGet
+//   coordinator -> rank   Welcome, Heartbeat echo, Drain, Abort, StoreValue
+//
+// A rank says Hello until it is welcomed. When every rank of the set has said Hello, the coordinator gives the set an
+// incarnation number and a group key and welcomes them all at once; each rank then builds its communicator, loads,
+// prepares and says Ready with its manifest. When all are ready and agree, the coordinator opens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "common/base/ids.h"
+#include "common/contract/core_manifest.h"
+
+namespace helios {
+
+/// `host_key` names a kernel and pid namespace: ranks with the coordinator's own key can be watched by pid.
+struct Hello {
+  Rank rank;
+  int32_t world_size = 0;
+  uint64_t life = 0;  // random, chosen by the process at start
+  int64_t pid = 0;
+  std::string host_key;
+  std::string host_name;    // reachable by the other ranks, for Gloo
+  std::string device;       // "cpu" or "cuda"
+  std::string status_url;   // http://host:port of the rank's own /livez, /readyz, /metrics; empty when off
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+/// `collective`: "shm" or "gloo" (CPU), "nccl" (CUDA). `group_key`: random, names this incarnation's exchange.
+struct Welcome {
+  uint32_t incarnation = 0;
+  int32_t world_size = 0;
+  std::string group_key;
+  std::string collective;
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+
+struct Ready {
+  uint32_t incarnation = 0;
+  CoreManifest manifest;
+};
+
+enum class RankState : int32_t { kStarting = 0, kLoading = 1, kReady = 2, kDraining = 3, kLost = 4 };
+std::string_view to_string(RankState state);
+
+/// Every 100 ms from each rank, also while it loads. `busy_for_ms`: how long the current step has run; 0 when idle.
+struct Heartbeat {
+  uint32_t incarnation = 0;
+  RankState state = RankState::kStarting;
+  Sequence last_sequence;
+  int64_t busy_for_ms = 0;
+  int64_t resident_bytes = 0;
+  double load_progress = 0.0;  // 0..1 while loading
+  friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
+};
+
+/// The rank cannot go on. `message` is one line for a person.
+struct Fault {
+  uint32_t incarnation = 0;
+  std::string message;
+  friend bool operator==(const Fault&, const Fault&) = default;
+};
+
+/// Finish the frames in flight, then exit 0.
+struct Drain {
+  friend bool operator==(const Drain&, const Drain&) = default;
+};
+
+/// The set is broken: leave any exchange at once and exit.
+struct Abort {
+  std::string reason;
+  friend bool operator==(const Abort&, const Abort&) = default;
+};
+
+// Key-value store for the communicators' own bootstrap (Gloo addresses, NCCL's unique id).
+struct StoreSet {
+  std::string key, value;
+  friend bool operator==(const StoreSet&, const StoreSet&) = default;
+};
+/// Answered with StoreValue as soon as the key exists.
+struct StoreGet {
+  std::string key;
+  friend bool operator==(const StoreGet&, const StoreGet&) = default;
+};
+struct StoreValue {
+  std::string key, value;
+  friend bool operator==(const StoreValue&, const StoreValue&) = default;
+};
+
+using ControlMessage = std::variant<Hello, Welcome, Ready, Heartbeat, Fault, Drain, Abort, StoreSet, StoreGet, StoreValue>;
+
+}  // namespace helios

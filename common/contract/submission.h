@@ -1,0 +1,68 @@
+// One batch: the same bytes for every rank. What a rank needs to fill its graph inputs, and nothing of requests or text.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/contract/operation.h"
+#include "common/contract/sampling_params.h"
+
+namespace helios {
+
+/// Hands a slot to a new tenant: resets its state on the device before the graph runs.
+struct SlotAdmission {
+  SlotIndex slot;
+  Epoch epoch;
+  SamplingParams sampling;
+  friend bool operator==(const SlotAdmission&, const SlotAdmission&) = default;
+};
+
+/// Writes block_table[slot][first + i] = blocks[i]. KV cache blocks hold kv_block_size positions each.
+struct BlockTableUpdate {
+  SlotIndex slot;
+  int32_t first = 0;
+  std::vector<int32_t> blocks;
+  friend bool operator==(const BlockTableUpdate&, const BlockTableUpdate&) = default;
+};
+
+enum class LaneRole : int32_t { kPrefill = 0, kDecode = 1 };
+
+/// A slot's part in this submission.
+///
+/// Prefill: `tokens` are the prompt's ids at absolute positions [start, start + tokens.size()); the last chunk of the
+/// prompt has samples = true and emits the first generated token. Decode: tokens is empty, start is -1, samples is
+/// true; the device knows the slot's last token and position. A decode lane whose slot has finished or changed epoch
+/// emits nothing.
+struct Lane {
+  SlotIndex slot;
+  Epoch epoch;
+  LaneRole role = LaneRole::kDecode;
+  int32_t start = -1;
+  bool samples = true;
+  std::vector<TokenId> tokens;
+  friend bool operator==(const Lane&, const Lane&) = default;
+};
+
+struct SelectedIds {
+  SlotIndex slot;
+  std::vector<TokenId> ids;  // 1..128 distinct ids, caller's order
+  friend bool operator==(const SelectedIds&, const SelectedIds&) = default;
+};
+
+struct Submission {
+  uint32_t incarnation = 0;  // of the rank set; anything from an earlier life is dropped
+  Sequence sequence;
+  FrameIndex frame;
+  Operation operation = Operation::kInvalid;
+  std::vector<SlotAdmission> admissions;        // applied first
+  std::vector<BlockTableUpdate> block_updates;  // applied second
+  std::vector<Lane> lanes;                      // at most one a slot
+  // R13: whole vectors on every submission, zero for slots that do not ask; ids only as prefixes of selecting slots.
+  std::vector<int32_t> logprob_requested;        // [capacity]
+  std::vector<int32_t> logprob_token_id_counts;  // [capacity]
+  std::vector<SelectedIds> logprob_token_ids;
+  friend bool operator==(const Submission&, const Submission&) = default;
+};
+
+}  // namespace helios

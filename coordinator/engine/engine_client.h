@@ -1,0 +1,100 @@
+// The connections' door to the engine: hand in sequences, take their events out, cancel.
+//
+// A SequenceStream is the bounded pipe between the engine thread (producer) and one connection's strand (consumer). A
+// full pipe is backpressure: the engine stops scheduling that sequence until the consumer has caught up. Dropping the
+// last reference, or cancel(), tells the engine to stop at once and frees the slot when no frame in flight names it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/base/result.h"
+#include "common/contract/control.h"
+#include "common/contract/core_manifest.h"
+#include "common/contract/sampling_params.h"
+#include "coordinator/completion/token_event.h"
+
+namespace helios {
+
+/// One sequence to generate (one prompt, one choice). Validated against Capabilities by the protocol.
+struct SequenceRequest {
+  std::vector<TokenId> prompt;  // 1 <= size, size + max_tokens <= max_model_len
+  SamplingParams sampling;
+  bool logprobs = false;
+  int32_t num_logprobs = 0;                 // natural alternatives, 0..K
+  std::vector<TokenId> logprob_token_ids;   // or selected ids; empty: natural
+};
+
+class SequenceStream {
+ public:
+  virtual ~SequenceStream() = default;
+  /// The next event, if one is there. After an event with finish != kNone, or an Error, nothing follows.
+  virtual std::optional<SequenceEvent> try_pop() = 0;
+  /// The consumer has seen enough (string stop, client gone). Idempotent, any thread.
+  virtual void cancel() = 0;
+};
+
+struct RankStatus {
+  Rank rank;
+  int64_t pid = 0;
+  RankState state = RankState::kStarting;
+  std::string device;
+  std::string host_name;
+  std::string status_url;
+  double heartbeat_age_s = 0.0;
+  int64_t resident_bytes = 0;
+  double load_progress = 0.0;
+  MemoryReport memory;
+};
+
+/// A consistent picture for /health, /readyz and /metrics; taken without stopping the engine.
+struct EngineStatus {
+  bool ready = false;     // every rank is ready, agrees, and can finish a step
+  bool draining = false;
+  std::string reason;     // why not ready, one line for a person
+  uint32_t incarnation = 0;
+  std::optional<Capabilities> capabilities;  // of the loaded core; kept while ranks restart
+  std::vector<RankStatus> ranks;
+  int64_t running = 0;
+  int64_t waiting = 0;
+  double kv_cache_usage = 0.0;  // 0..1
+};
+
+class EngineClient {
+ public:
+  virtual ~EngineClient() = default;
+
+  /// All or nothing. `notify` is called on the engine thread whenever one of the streams may have become non-empty; it
+  /// must be cheap and must not throw (post to the strand). Errors: kQueueFull (429), kUnavailable (503).
+  virtual Result<std::vector<std::shared_ptr<SequenceStream>>> submit(std::vector<SequenceRequest> requests,
+                                                                      std::function<void()> notify) = 0;
+  virtual EngineStatus status() const = 0;
+};
+
+/// What the engine tells whoever counts: called on the engine thread, must be cheap.
+class EngineObserver {
+ public:
+  virtual ~EngineObserver() = default;
+  virtual void on_tokens(int64_t prompt_tokens, int64_t generated_tokens) = 0;  // of one completed submission
+  virtual void on_first_token(double queue_seconds, double time_to_first_token_seconds) = 0;
+  virtual void on_inter_token(double seconds) = 0;
+  struct Finished {
+    FinishCode finish = FinishCode::kNone;
+    bool cancelled = false;
+    bool failed = false;
+    int64_t prompt_tokens = 0;
+    int64_t generated_tokens = 0;
+    double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0, e2e_seconds = 0;
+    bool logprobs = false;
+  };
+  virtual void on_finished(const Finished& finished) = 0;
+  /// One decoded frame: whether anyone asked, and the payload bytes that rank 0 copied.
+  virtual void on_frame(bool requested, int64_t payload_bytes_copied) = 0;
+};
+
+}  // namespace helios

@@ -1,0 +1,75 @@
+// From token events to what a client sees of one choice: text deltas, logprob entries, finish reason.
+//
+// Owns the incremental decoder, the stop filter and the text spans of one sequence. Entries are released with the text of
+// their first byte, in generation order, and never for text that a stop string removes (R30, R31). Thread: the
+// connection's strand.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "coordinator/completion/token_event.h"
+#include "coordinator/tokenizer/tokenizer.h"
+
+namespace helios {
+
+struct OutputOptions {
+  bool skip_special_tokens = true;
+  std::vector<std::string> stop;
+  bool include_stop_str_in_output = false;
+  bool tokens_as_token_ids = false;  // token texts as token_id:<decimal>
+};
+
+struct OutputAlternative {
+  TokenId id = -1;
+  std::string text;
+  float logprob = 0.0f;
+};
+
+struct OutputEntry {
+  TokenId id = -1;
+  std::string text;       // wire formats, 2.5
+  std::string bytes;      // the token's own
+  int64_t text_offset = 0;  // code points into the choice's text
+  float logprob = 0.0f;
+  std::vector<OutputAlternative> alternatives;
+};
+
+struct OutputFinish {
+  std::string reason;                       // "stop" or "length"
+  std::optional<std::string> stop_string;   // stop_reason, when a stop string matched
+  std::optional<TokenId> stop_token;        // or an id from the stop ids
+};
+
+/// What one or more tokens released.
+struct OutputDelta {
+  std::string text;                   // valid UTF-8
+  std::vector<OutputEntry> entries;
+  std::vector<TokenId> token_ids;     // generated in this step, terminating ones included
+  std::optional<OutputFinish> finish;
+};
+
+class SequenceOutput {
+ public:
+  /// `prompt` gives context for fragments of characters at the start. `tokenizer` outlives this object.
+  SequenceOutput(const Tokenizer& tokenizer, OutputOptions options, std::span<const TokenId> prompt);
+  ~SequenceOutput();
+  SequenceOutput(SequenceOutput&&) noexcept;
+  SequenceOutput& operator=(SequenceOutput&&) noexcept;
+
+  /// After a delta with `finish` set nothing more may be pushed; when a stop string set it, the caller cancels the stream.
+  OutputDelta push(const TokenEvent& event);
+
+  int64_t num_generated() const;  // tokens pushed, for usage
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace helios

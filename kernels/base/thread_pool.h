@@ -1,0 +1,36 @@
+// A rank's compute threads: fork-join over a fixed number of threads, the caller being thread 0.
+//
+// Work is split by thread index, never stolen, and no thread shares an accumulator with another, so results do not
+// depend on the number of threads. Helpers spin briefly for the next piece, then sleep on a futex.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace helios {
+
+class ThreadPool {
+ public:
+  /// `num_threads` >= 1, the caller included. Pins nothing.
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const;
+
+  /// Calls body(thread, num_threads) once on every thread and returns when all are done. `body` must not throw. Not
+  /// re-entrant; one caller at a time.
+  void run(const std::function<void(int thread, int num_threads)>& body);
+
+  /// run() over [0, count) in contiguous pieces: body(begin, end) on each thread with a non-empty piece. Calls body
+  /// directly when count is small enough for one piece of `grain`.
+  void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace helios

@@ -1,0 +1,80 @@
+// Rotary embedding, KV cache writes and paged attention.
+//
+// Keys and values lie in blocks of kv_block_size absolute positions. A row at position p reads the blocks from its first
+// visible key to p in ascending order and folds each into a running softmax, so that prefill in any chunking and decode
+// do the same operations in the same order (X1).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/thread_pool.h"
+
+namespace helios {
+
+inline constexpr int kKvBlockSize = 32;  // positions
+
+/// One layer's cache on one rank. Keys are stored transposed within a block so that scores vectorise over positions.
+///   keys   [num_blocks, kv_heads, head_dim, kKvBlockSize] FP32
+///   values [num_blocks, kv_heads, kKvBlockSize, head_dim] FP32
+struct KvLayer {
+  float* keys = nullptr;
+  float* values = nullptr;
+};
+
+/// The rank's heads: local query heads [0, q_heads); query head h reads local KV head kv_of_q[h].
+struct AttentionShape {
+  int q_heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  const int32_t* kv_of_q = nullptr;  // [q_heads]
+  float scale = 1.0f;                // 1 / sqrt(head_dim)
+  int32_t window = 0;                // keys a query sees, itself included; 0: all before it
+};
+
+/// Rows of this step. A row with position < 0 is dead: nothing is read or written for it.
+struct AttentionRows {
+  const int32_t* positions = nullptr;     // [rows] absolute
+  const int32_t* slots = nullptr;         // [rows]
+  const int32_t* block_tables = nullptr;  // [capacity, max_blocks]
+  int32_t max_blocks = 0;
+  int64_t rows = 0;
+};
+
+/// cos and sin [max_positions, head_dim / 2], each FP32 rounded from float64.
+struct RopeTable {
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+};
+
+/// In place on qkv [rows, (q_heads + 2 * kv_heads) * head_dim], heads in the order q, k, v:
+/// optional RMS norm of each q and k head (weights [head_dim] or null), rotation of i with i + head_dim/2 by the row's
+/// position, optional rounding to BF16 of q, k and v, then the write of k and v into the cache.
+struct RopeAndCacheArgs {
+  float* qkv = nullptr;
+  int64_t qkv_stride = 0;
+  AttentionShape shape;
+  AttentionRows rows;
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
+  float norm_eps = 0.0f;
+  RopeTable rope;
+  KvLayer cache;
+  bool round_bf16 = false;
+};
+void rope_and_cache(const RopeAndCacheArgs& args, ThreadPool& pool);
+
+/// out [rows, q_heads * head_dim] = softmax(q k^T * scale) v over the row's visible keys. Dead rows give zeros.
+struct AttentionArgs {
+  const float* qkv = nullptr;
+  int64_t qkv_stride = 0;
+  AttentionShape shape;
+  AttentionRows rows;
+  KvLayer cache;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  bool round_bf16 = false;
+};
+int64_t attention_scratch_bytes(const AttentionShape& shape, int num_threads);
+void paged_attention(const AttentionArgs& args, void* scratch, ThreadPool& pool);
+
+}  // namespace helios

@@ -1,0 +1,74 @@
+// out[m][n] = sum over k of x[m][k] * w[n][k]: every linear layer, one order of summation for every m.
+//
+// Each output element has its own FP32 accumulator, fed along k in ascending order by fused multiply-adds, whatever the
+// number of rows, the vector width or the thread count. A row-parallel weight (o_proj, down_proj) is cut along k into
+// segments; each is summed on its own from zero, and the segments are added as a binary tree. So a row's result does not
+// depend on its company, and ranks that own whole subtrees agree bit for bit with a single rank (X1).
+//
+// BF16 weights stay BF16 in memory and are widened exactly in registers; F16 weights are widened once, at packing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/base/aligned_buffer.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/thread_pool.h"
+
+namespace helios {
+
+/// Rows [0, num_rows) of a row-major [*, row_stride] checkpoint matrix, starting at `data`.
+struct WeightRows {
+  const void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  int64_t num_rows = 0;
+  int64_t row_stride = 0;  // elements
+};
+
+/// A packed weight matrix [n, k]. Movable; the layout is the kernel's own business.
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+
+  /// Stacks the parts' rows (n = sum of num_rows) and takes columns [k_begin, k_end) of each.
+  /// `segments`: boundaries along k, relative to k_begin, ascending, first 0 and last k_end - k_begin; two entries mean
+  /// one segment. The number of segments is a power of two; segments may be empty.
+  /// `stored`: kFloat32 or kBFloat16 (rounded to nearest even where the source is wider).
+  static PackedMatrix pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
+                           std::span<const int64_t> segments, DType stored, ThreadPool& pool);
+
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  DType dtype() const { return dtype_; }
+  int64_t bytes() const { return static_cast<int64_t>(storage_.bytes()); }
+
+ private:
+  friend struct MatmulKernels;
+  int64_t n_ = 0, k_ = 0;
+  DType dtype_ = DType::kFloat32;
+  int64_t panel_width_ = 0;  // columns of a panel, by the vector width in use
+  std::vector<int64_t> segments_{0, 0};
+  AlignedBuffer storage_;
+};
+
+struct MatmulArgs {
+  const float* x = nullptr;  // [m, k], rows x_stride apart
+  int64_t x_stride = 0;
+  const PackedMatrix* w = nullptr;
+  const float* bias = nullptr;  // [n] or null; added once, after the tree
+  float* out = nullptr;         // [m, n], rows out_stride apart
+  int64_t out_stride = 0;
+  int64_t m = 0;
+};
+
+/// Bytes of scratch that matmul() needs for up to `max_rows` rows of a matrix with at most `max_k` columns.
+int64_t matmul_scratch_bytes(int64_t max_rows, int64_t max_k, int num_threads);
+
+/// Allocates nothing: `scratch` is matmul_scratch_bytes() long and 64-byte aligned.
+void matmul(const MatmulArgs& args, void* scratch, ThreadPool& pool);
+
+/// Plain float64 definition, row-major weights; tests only.
+void matmul_reference(const float* x, int64_t m, int64_t k, const float* w, int64_t n, const float* bias, double* out);
+
+}  // namespace helios

@@ -1,0 +1,61 @@
+// The exchanges between the ranks of one group: all-gather of bytes is all that Helios needs.
+//
+// Partial sums, normalisers, sort keys and sampling statistics are gathered, and every rank combines them in the same
+// fixed order, so the result does not depend on a library's reduction order. Calls happen in the same order on every
+// rank. Thread: rank, except abort().
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "common/base/ids.h"
+
+namespace helios {
+
+/// The group is gone: a peer died, stopped for longer than the limit, or abort() was called. Nothing can be exchanged
+/// any more; the rank reports a fault and exits.
+class CollectiveError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual Rank rank() const = 0;
+  virtual int world_size() const = 0;
+
+  /// Every rank gives `in`; `out` holds world_size * in.size() bytes, rank r's at r * in.size(). `in` may not overlap
+  /// `out`, except that it may be exactly this rank's own part of it. Sizes agree on all ranks.
+  /// Throws CollectiveError.
+  virtual void all_gather(std::span<const std::byte> in, std::span<std::byte> out) = 0;
+
+  /// Returns when every rank has come. Throws CollectiveError.
+  virtual void barrier() = 0;
+
+  /// From any thread: pending and later calls throw CollectiveError on this rank (and, where the transport can, on its
+  /// peers).
+  virtual void abort(const std::string& reason) noexcept = 0;
+
+  /// All-gather of typed words.
+  template <class T>
+  void all_gather_words(std::span<const T> in, std::span<T> out) {
+    all_gather(std::as_bytes(in), std::as_writable_bytes(out));
+  }
+};
+
+/// World size 1: copies, never waits.
+class SingleRankCommunicator final : public Communicator {
+ public:
+  Rank rank() const override { return Rank(0); }
+  int world_size() const override { return 1; }
+  void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override;
+  void barrier() override {}
+  void abort(const std::string&) noexcept override {}
+};
+
+}  // namespace helios

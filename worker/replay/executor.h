@@ -1,0 +1,72 @@
+// A prepared core on one rank: load and prepare once, then replay submissions without allocating.
+//
+// submit() runs on the rank thread: it checks and uploads a submission, launches the graph of its operation on the
+// compute stream, and enqueues the frame's copy behind the producing event. collect() runs on the readback thread: it
+// waits for the frame's transfer event and builds the Completion. Frames alternate; a frame is submitted again only after
+// it was collected.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/contract/completion.h"
+#include "common/contract/core_manifest.h"
+#include "common/contract/submission.h"
+#include "worker/collective/communicator.h"
+
+namespace helios {
+
+/// How a rank computes and stores numbers. kAuto and kFloat32: weights in the checkpoint's own precision (F16 widened to
+/// FP32), every activation FP32: exact products. kBFloat16: weights and matrix inputs rounded to BF16 once.
+enum class ComputeDtype { kAuto, kFloat32, kBFloat16 };
+
+struct CoreConfig {
+  std::string model_dir;
+  ComputeDtype dtype = ComputeDtype::kAuto;
+  int num_threads = 1;
+  int slot_capacity = 32;      // --max-num-seqs
+  int max_model_len = 0;       // 0: the model's own
+  int prefill_chunk = 512;
+  int64_t kv_cache_tokens = 0; // 0: as many as fit a quarter of free memory, at most slot_capacity * max_model_len
+  int token_capacity = 0;      // T; 0: 8
+  int max_logprobs = 20;       // K; 0: a core without the logprob buffers (R34)
+  bool logprob_token_ids = true;  // false: natural alternatives only (R35)
+};
+
+/// Thrown by prepare(): the model directory or the configuration cannot be served. One line with path and value.
+class LoadError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Executor {
+ public:
+  /// Loads this rank's shard and prepares every graph. `progress` is called with 0..1 while weights are packed.
+  /// Throws LoadError, CollectiveError.
+  static std::unique_ptr<Executor> prepare(const CoreConfig& config, Communicator& communicator,
+                                           const std::function<void(double)>& progress);
+  virtual ~Executor() = default;
+
+  virtual const CoreManifest& manifest() const = 0;
+
+  /// Errors: kInvalidArgument when the submission does not fit the core (slot, block, token id, capacity, vector length
+  /// out of range, frame still in use). Nothing was launched then.
+  virtual Status submit(const Submission& submission) = 0;
+
+  /// Waits for the oldest frame not yet collected. Throws CollectiveError, std::runtime_error (the device failed).
+  virtual Completion collect() = 0;
+
+  /// Values for /metrics of the rank: name (Prometheus style, helios_ prefix) and value.
+  struct Counter {
+    std::string name, help;
+    double value = 0;
+  };
+  virtual std::vector<Counter> counters() const = 0;
+};
+
+}  // namespace helios

@@ -1,0 +1,58 @@
+// Chooses each sampling row's next token on the sharded logits with small fixed exchanges (X3).
+//
+// Order of transformations: temperature, min-p, top-k, top-p, then Gumbel-max over the survivors with stateless Philox
+// noise keyed by the slot's seed and counted by (position, token id). The result depends on the row alone: not on batch,
+// order, or the number of shards. Temperature 0 is the arg max, the smaller id on ties. Raw logits are never written
+// (R2, R18). Thread: rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "common/base/vocab_range.h"
+#include "kernels/base/thread_pool.h"
+#include "worker/collective/communicator.h"
+
+namespace helios {
+
+/// A slot's sampling state as the kernels read it; written by admission.
+struct SlotSampling {
+  float temperature = 1.0f;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  int32_t top_k = 0;
+  uint64_t seed = 0;
+};
+
+struct SamplerArgs {
+  const float* logits = nullptr;  // [rows, logits_stride], this rank's shard
+  int64_t logits_stride = 0;
+  int64_t rows = 0;
+  const int32_t* row_slots = nullptr;      // [rows]; -1: no row, its token becomes -1
+  const int32_t* row_positions = nullptr;  // [rows] absolute position of the token being sampled
+  const SlotSampling* slots = nullptr;     // [capacity]
+  int32_t* tokens = nullptr;               // [rows] out; -1 when no logit of the row is finite: the request fails
+};
+
+class Sampler {
+ public:
+  Sampler(const VocabLayout& layout, int max_rows, Communicator& communicator, ThreadPool& pool);
+  ~Sampler();
+
+  /// Same tokens on every rank. Throws CollectiveError.
+  void run(const SamplerArgs& args);
+
+  int64_t workspace_bytes() const;
+
+  struct Counters {
+    int64_t words_exchanged = 0;  // sent by this rank, 32-bit words
+    int64_t rows = 0;
+  };
+  const Counters& counters() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace helios
