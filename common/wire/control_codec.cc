@@ -107,8 +107,8 @@ ValueSource read_source(schema::ValueSource source) {
 
 GraphDeclaration read(schema::GraphDeclaration::Reader from) {
   GraphDeclaration to;
-  to.operation = static_cast<Operation>(
-      in_range("graph operation", enum_number(from.getOperation()), 1, static_cast<int64_t>(Operation::kScoredPrefill)));
+  to.operation = static_cast<Operation>(in_range("graph operation", enum_number(from.getOperation()), 1,
+                                                 static_cast<int64_t>(Operation::kScoredPrefill)));
   to.row_capacity = in_range("row_capacity", int64_t{from.getRowCapacity()}, 0, kMaxInt32);
   const auto bindings = from.getBindings();
   const uint32_t num_bindings = list_size("graph bindings", bindings.size(), kMaxBindings);
@@ -232,25 +232,38 @@ struct ControlWriter {
 
 template <class KeyValue, class Reader>
 KeyValue read_key_value(Reader from) {
-  return {data("store key", from.getKey(), kMaxStoreKeyBytes), data("store value", from.getValue(), kMaxStoreValueBytes)};
+  return {data("store key", from.getKey(), kMaxStoreKeyBytes),
+          data("store value", from.getValue(), kMaxStoreValueBytes)};
 }
 
 ControlMessage read(schema::Control::Reader from) {
   switch (from.which()) {
-    case schema::Control::NONE: break;
-    case schema::Control::HELLO: return read(from.getHello());
-    case schema::Control::WELCOME: return read(from.getWelcome());
-    case schema::Control::READY: return Ready{from.getReady().getIncarnation(), read(from.getReady().getManifest())};
-    case schema::Control::HEARTBEAT: return read(from.getHeartbeat());
+    case schema::Control::NONE:
+      break;
+    case schema::Control::HELLO:
+      return read(from.getHello());
+    case schema::Control::WELCOME:
+      return read(from.getWelcome());
+    case schema::Control::READY: {
+      const auto ready = from.getReady();  // each accessor that follows a pointer is called once: it is counted
+      return Ready{ready.getIncarnation(), read(ready.getManifest())};
+    }
+    case schema::Control::HEARTBEAT:
+      return read(from.getHeartbeat());
     case schema::Control::FAULT: {
       const auto fault = from.getFault();
       return Fault{fault.getIncarnation(), text("fault", fault.getMessage(), kMaxTextBytes)};
     }
-    case schema::Control::DRAIN: return Drain{};
-    case schema::Control::ABORT: return Abort{text("abort reason", from.getAbort().getReason(), kMaxTextBytes)};
-    case schema::Control::STORE_SET: return read_key_value<StoreSet>(from.getStoreSet());
-    case schema::Control::STORE_GET: return StoreGet{data("store key", from.getStoreGet().getKey(), kMaxStoreKeyBytes)};
-    case schema::Control::STORE_VALUE: return read_key_value<StoreValue>(from.getStoreValue());
+    case schema::Control::DRAIN:
+      return Drain{};
+    case schema::Control::ABORT:
+      return Abort{text("abort reason", from.getAbort().getReason(), kMaxTextBytes)};
+    case schema::Control::STORE_SET:
+      return read_key_value<StoreSet>(from.getStoreSet());
+    case schema::Control::STORE_GET:
+      return StoreGet{data("store key", from.getStoreGet().getKey(), kMaxStoreKeyBytes)};
+    case schema::Control::STORE_VALUE:
+      return read_key_value<StoreValue>(from.getStoreValue());
   }
   throw Malformed{"kind: expected a known message, found " + std::to_string(static_cast<int>(from.which()))};
 }

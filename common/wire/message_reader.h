@@ -48,8 +48,8 @@ uint32_t list_size(std::string_view name, uint32_t size, int64_t limit);
 std::string text(std::string_view name, capnp::Text::Reader value, size_t limit);
 std::string data(std::string_view name, capnp::Data::Reader value, size_t limit);
 
-/// `value` as decoders accept it: control characters and bytes that are not UTF-8 become '?', the rest is cut at `limit`.
-/// For messages to people, whose text may come from anywhere (a path, another library).
+/// `value` as decoders accept it: control characters and bytes that are not UTF-8 become '?', the rest is cut at
+/// `limit`. For messages to people, whose text may come from anywhere (a path, another library).
 std::string one_line(std::string_view value, size_t limit);
 
 template <class Word, class List>

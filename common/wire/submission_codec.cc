@@ -146,8 +146,8 @@ Submission read(schema::Submission::Reader from) {
   to.block_updates = read_all("block_updates", from.getBlockUpdates(), kMaxBlockUpdates);
   to.lanes = read_all("lanes", from.getLanes(), kMaxSlots);
   to.logprob_requested = words_in_range<int32_t>("logprob_requested", from.getLogprobRequested(), kMaxSlots, 0, 1);
-  to.logprob_token_id_counts = words_in_range<int32_t>("logprob_token_id_counts", from.getLogprobTokenIdCounts(),
-                                                       kMaxSlots, 0, kMaxSelectedIds);
+  to.logprob_token_id_counts =
+      words_in_range<int32_t>("logprob_token_id_counts", from.getLogprobTokenIdCounts(), kMaxSlots, 0, kMaxSelectedIds);
   to.logprob_token_ids = read_all("logprob_token_ids", from.getLogprobTokenIds(), kMaxSlots);
   return to;
 }
