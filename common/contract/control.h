@@ -6,6 +6,21 @@
 // A rank says Hello until it is welcomed. When every rank of the set has said Hello, the coordinator gives the set an
 // incarnation number and a group key and welcomes them all at once; each rank then builds its communicator, loads,
 // prepares and says Ready with its manifest. When all are ready and agree, the coordinator opens.
+//
+// What the two sides may rely on:
+//   life       A process serves one incarnation. Its socket identity is "rank-R-LIFE" (LIFE in hex), new for each process.
+//   Hello      Every 200 ms until welcomed. From a rank that was welcomed already, it says that the Welcome was lost:
+//              the same Welcome is sent again. A second equal Welcome changes nothing; one of another incarnation ends
+//              the process.
+//   Heartbeat  Every 100 ms from the first Hello on, incarnation 0 until welcomed. The coordinator sends each one back at
+//              once, also to a rank that still waits for its place. A rank that hears nothing for 5 s, or 60 s before it
+//              has heard anything, aborts its exchanges and ends with code 75.
+//   leaving    After Drain or SIGTERM the state is kDraining: submissions that arrive later are not taken, those before
+//              are finished. The last word of a rank that leaves in order is a Heartbeat with state kLost.
+//   sequence   A submission of another incarnation is dropped. One whose sequence is not the last plus one is a Fault.
+//   store      StoreGet is repeated every 500 ms until it is answered; a repeated one is answered again.
+//   exit code  0 drained or terminated; 1 this model or configuration cannot be served, do not restart; 2 wrong flags;
+//              75 the set is broken (Fault, Abort, silence): restart me.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +62,8 @@ struct Ready {
 enum class RankState : int32_t { kStarting = 0, kLoading = 1, kReady = 2, kDraining = 3, kLost = 4 };
 std::string_view to_string(RankState state);
 
-/// Every 100 ms from each rank, also while it loads. `busy_for_ms`: how long the current step has run; 0 when idle.
+/// Every 100 ms from each rank, also while it loads. `busy_for_ms`: how long the oldest step in flight has been the
+/// oldest; 0 when idle. `last_sequence`: the last submission that the rank has taken.
 struct Heartbeat {
   uint32_t incarnation = 0;
   RankState state = RankState::kStarting;
