@@ -1,0 +1,18 @@
+// The device interface over the CUDA runtime. CUDA handles stay behind it; kernels get the stream by native_stream().
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "worker/backend/backend.h"
+
+namespace helios::cuda {
+
+/// Throws DeviceError naming what was tried.
+void check(cudaError_t status, const char* what);
+
+std::unique_ptr<Backend> make_backend(int device);
+
+/// `stream` comes from this backend.
+cudaStream_t native_stream(Stream& stream);
+
+}  // namespace helios::cuda

@@ -1,0 +1,104 @@
+#include "worker/collective/nccl_communicator.h"
+
+#include <nccl.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "worker/backend/cuda/cuda_backend.h"
+
+namespace helios::cuda {
+namespace {
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(const std::string& group_id, Rank rank, int world, Stream& stream, std::chrono::milliseconds timeout)
+      : rank_(rank), world_(world), stream_(native_stream(stream)), timeout_(timeout) {
+    ncclUniqueId id;
+    if (group_id.size() != sizeof id.internal) {
+      throw CollectiveError(fmt::format("NCCL group id: expected {} bytes, found {}", sizeof id.internal, group_id.size()));
+    }
+    std::memcpy(id.internal, group_id.data(), group_id.size());
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    settle(ncclCommInitRankConfig(&communicator_, world, id, rank.value, &config), "join the group");
+    check(cudaMalloc(reinterpret_cast<void**>(&barrier_), world + 1), "allocate the barrier's bytes");
+  }
+  ~NcclCommunicator() override {
+    cudaFree(barrier_);
+    if (communicator_ && !aborted_.exchange(true)) ncclCommDestroy(communicator_);
+  }
+
+  Rank rank() const override { return rank_; }
+  int world_size() const override { return world_; }
+
+  void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override {
+    settle(ncclAllGather(in.data(), out.data(), in.size(), ncclUint8, communicator_, stream_), "all-gather");
+  }
+
+  void barrier() override {
+    settle(ncclAllGather(barrier_, barrier_ + 1, 1, ncclUint8, communicator_, stream_), "meet at a barrier");
+    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    for (;;) {  // never an unbounded wait for the stream: a lost peer would hold it for ever
+      const cudaError_t state = cudaStreamQuery(stream_);
+      if (state == cudaSuccess) return;
+      if (state != cudaErrorNotReady) check(state, "meet at a barrier");
+      poll("meet at a barrier", deadline);
+    }
+  }
+
+  void abort(const std::string&) noexcept override {
+    if (communicator_ && !aborted_.exchange(true)) ncclCommAbort(communicator_);
+  }
+
+ private:
+  void poll(const char* what, std::chrono::steady_clock::time_point deadline) {
+    if (aborted_) throw CollectiveError(fmt::format("cannot {}: the group was aborted", what));
+    ncclResult_t state = ncclSuccess;
+    if (ncclCommGetAsyncError(communicator_, &state) != ncclSuccess || (state != ncclSuccess && state != ncclInProgress)) {
+      throw CollectiveError(fmt::format("NCCL cannot {}: {}", what, ncclGetErrorString(state)));
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw CollectiveError(fmt::format("NCCL did not {} within {} ms", what, timeout_.count()));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+
+  /// Waits until a non-blocking call has been taken.
+  void settle(ncclResult_t result, const char* what) {
+    if (aborted_) throw CollectiveError(fmt::format("cannot {}: the group was aborted", what));
+    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    while (result == ncclInProgress) {
+      poll(what, deadline);
+      if (ncclCommGetAsyncError(communicator_, &result) != ncclSuccess) result = ncclInternalError;
+    }
+    if (result != ncclSuccess) throw CollectiveError(fmt::format("NCCL cannot {}: {}", what, ncclGetErrorString(result)));
+  }
+
+  const Rank rank_;
+  const int world_;
+  const cudaStream_t stream_;
+  const std::chrono::milliseconds timeout_;
+  ncclComm_t communicator_ = nullptr;
+  char* barrier_ = nullptr;
+  std::atomic<bool> aborted_{false};
+};
+
+}  // namespace
+
+std::string make_nccl_group_id() {
+  ncclUniqueId id;
+  const ncclResult_t result = ncclGetUniqueId(&id);
+  if (result != ncclSuccess) throw CollectiveError(fmt::format("NCCL cannot make a group id: {}", ncclGetErrorString(result)));
+  return std::string(id.internal, sizeof id.internal);
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size, Stream& stream,
+                                                     std::chrono::milliseconds timeout) {
+  return std::make_unique<NcclCommunicator>(group_id, rank, world_size, stream, timeout);
+}
+
+}  // namespace helios::cuda

@@ -1,0 +1,22 @@
+// All-gather over NCCL, ordered on one stream and capturable. Part of the CUDA module.
+//
+// Spans are device memory. all_gather() enqueues and returns; whoever waits for the stream's event sees the result. The
+// communicator is non-blocking: every wait of its own polls for an asynchronous error and has a time limit. Destroy the
+// graphs that captured it first. Thread: rank, except abort().
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "worker/backend/backend.h"
+#include "worker/collective/communicator.h"
+
+namespace helios::cuda {
+
+/// Throws CollectiveError.
+std::string make_nccl_group_id();
+std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size, Stream& stream,
+                                                     std::chrono::milliseconds timeout);
+
+}  // namespace helios::cuda
