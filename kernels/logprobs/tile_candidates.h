@@ -1,0 +1,30 @@
+// Launch 3: each tile's best 32 sort keys of the reported logprob.
+//
+// A tile whose maximum is below the row's cut keeps nothing and is not read: 32 ids elsewhere are larger. Ids compare
+// by the FP32 value that is reported, logit - normaliser, so ties that the subtraction makes go to the smaller id
+// (R21). One item is one (position, tile). Positions with selected ids are passed over.
+#pragma once
+
+#include "kernels/logprobs/sort_key.h"
+#include "kernels/logprobs/tile_stats.h"
+
+namespace helios {
+
+inline constexpr int32_t kTileNotRead = -1;
+
+struct TileCandidatesArgs {
+  const float* logits = nullptr;  // [rows, stride]
+  int64_t stride = 0;
+  const LogprobPosition* positions = nullptr;
+  int num_positions = 0;
+  const ShardTiles* shard = nullptr;
+  const LseState* states = nullptr;    // [num_positions, tiles]
+  const float* normalizers = nullptr;  // [num_positions]
+  const float* cuts = nullptr;         // [num_positions]
+  SortKey* keys = nullptr;             // [num_positions, tiles, 32] out, in no order
+  int32_t* counts = nullptr;           // [num_positions, tiles] out: keys kept, or kTileNotRead
+};
+
+void tile_candidates(const TileCandidatesArgs& args, ThreadPool& pool);
+
+}  // namespace helios

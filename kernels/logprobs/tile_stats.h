@@ -1,0 +1,30 @@
+// Launch 1: each vocabulary tile's maximum and exponential mass, and the maxima of its sixteen lanes.
+//
+// Reads every valid column of the row once from memory (4 bytes an id); the exponentials read the tile again from L1.
+// One item is one (position, tile). Id i of a tile accumulates in lane i % 16 on every target, lanes add as a tree, so
+// a tile's numbers depend on its logits alone (X1). The lane maxima are maxima of disjoint sets of ids: the 32nd best
+// of them bounds the row's 32nd best value from below, which lets launch 3 skip most of the row.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/thread_pool.h"
+#include "kernels/logprobs/logprob_position.h"
+#include "kernels/logprobs/lse_state.h"
+#include "kernels/logprobs/vocab_tiles.h"
+
+namespace helios {
+
+struct TileStatsArgs {
+  const float* logits = nullptr;  // [rows, stride]
+  int64_t stride = 0;
+  const LogprobPosition* positions = nullptr;
+  int num_positions = 0;
+  const ShardTiles* shard = nullptr;
+  LseState* states = nullptr;  // [num_positions, tiles] out
+  float* lane_max = nullptr;   // [num_positions, tiles, 16] out; -inf for a lane without ids
+};
+
+void tile_stats(const TileStatsArgs& args, ThreadPool& pool);
+
+}  // namespace helios
