@@ -1,0 +1,3 @@
+helios_test(generation_logprobs_test LABEL unit SOURCES
+  generation_logprobs_test.cc ${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc
+  LINKS helios_generation_logprobs helios_logprobs_reference)

@@ -1,0 +1,4 @@
+# Logprobs and sampling of the rows that emit; included by this folder's CMakeLists.txt.
+helios_room(helios_generation_logprobs
+  SOURCES generation_logprobs.cc
+  LINKS helios_base helios_contract helios_collective helios_kernels_base helios_kernels_logprobs)
