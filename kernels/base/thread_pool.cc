@@ -1,0 +1,146 @@
+// Fork-join with a generation counter: run() publishes a body and raises the generation, helpers run their piece and
+// count `pending` down.
+//
+// A waiter spins for a few microseconds, because the next piece of a step usually comes at once, and then sleeps on a
+// futex, because a machine with more ranks than cores makes no progress while its waiters burn the cores. Threads: any
+// one caller, and the helpers owned here.
+#include "kernels/base/thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <thread>
+#include <vector>
+
+#include "common/base/check.h"
+
+namespace helios {
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(8);
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Spins until done() or the limit; true when done.
+template <class Done>
+bool spin_until(const Done& done) {
+  const auto limit = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (done()) return true;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < limit);
+  return done();
+}
+
+}  // namespace
+
+struct ThreadPool::Impl {
+  explicit Impl(int threads) : num_threads(threads) {
+    helpers.reserve(threads - 1);
+    for (int t = 1; t < threads; ++t) helpers.emplace_back([this, t] { help(t); });
+  }
+
+  ~Impl() {
+    stop = true;
+    publish();
+    for (auto& helper : helpers) helper.join();
+  }
+
+  void publish() {
+    generation.fetch_add(1);
+    // Sequentially consistent with the sleeper's own increment: either it is seen here, or the sleeper sees the new
+    // generation and does not sleep.
+    if (sleepers.load() > 0) futex_wake_all(generation);
+  }
+
+  void help(int thread) {
+    pthread_setname_np(pthread_self(), "helios-compute");
+    uint32_t seen = 0;
+    for (;;) {
+      const auto called = [&] { return generation.load(std::memory_order_acquire) != seen; };
+      if (!spin_until(called)) {
+        sleepers.fetch_add(1);
+        while (generation.load() == seen) futex_wait(generation, seen);
+        sleepers.fetch_sub(1);
+      }
+      ++seen;  // never more than one ahead: run() returns only when every helper has finished
+      if (stop) return;
+      (*body)(thread, num_threads);
+      if (pending.fetch_sub(1) == 1 && caller_sleeps.load()) futex_wake_all(pending);
+    }
+  }
+
+  void wait_for_helpers() {
+    if (spin_until([this] { return pending.load(std::memory_order_acquire) == 0; })) return;
+    caller_sleeps.store(true);
+    for (uint32_t left; (left = pending.load()) != 0;) futex_wait(pending, left);
+    caller_sleeps.store(false);
+  }
+
+  const int num_threads;
+  const std::function<void(int, int)>* body = nullptr;  // published by `generation`
+  bool stop = false;                                    // likewise
+  alignas(64) std::atomic<uint32_t> generation{0};
+  std::atomic<uint32_t> sleepers{0};
+  alignas(64) std::atomic<uint32_t> pending{0};
+  std::atomic<bool> caller_sleeps{false};
+  std::vector<std::thread> helpers;
+};
+
+ThreadPool::ThreadPool(int num_threads) {
+  HELIOS_CHECK(num_threads >= 1, num_threads);
+  impl_ = std::make_unique<Impl>(num_threads);
+}
+
+ThreadPool::~ThreadPool() = default;
+
+int ThreadPool::num_threads() const { return impl_->num_threads; }
+
+void ThreadPool::run(const std::function<void(int, int)>& body) {
+  Impl& impl = *impl_;
+  if (impl.num_threads == 1) return body(0, 1);
+  impl.body = &body;
+  impl.pending.store(static_cast<uint32_t>(impl.num_threads - 1), std::memory_order_relaxed);
+  impl.publish();
+  body(0, impl.num_threads);
+  impl.wait_for_helpers();
+}
+
+void ThreadPool::parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  if (count <= 0) return;
+  grain = std::max<int64_t>(grain, 1);
+  const int64_t pieces = std::min<int64_t>(num_threads(), (count + grain - 1) / grain);
+  if (pieces <= 1) return body(0, count);
+  struct Split {
+    int64_t count, pieces;
+    const std::function<void(int64_t, int64_t)>& body;
+  } const split{count, pieces, body};
+  run([&split](int thread, int) {  // one captured reference: std::function allocates nothing
+    if (thread >= split.pieces) return;
+    split.body(split.count * thread / split.pieces, split.count * (thread + 1) / split.pieces);
+  });
+}
+
+}  // namespace helios
