@@ -1,0 +1,415 @@
+// Matrix products from packed panels by register tiles: rows x one panel (two vectors of columns) accumulate in
+// registers while k runs; weights are widened there.
+//
+// Order (X1): an output element has one accumulator. Blocks along k store it as FP32 and load it back, which changes no
+// bit; threads and row tiles cut n and m only. The order is the same for every vector width. What does not hold across
+// machines: a baseline without fused multiply-add rounds each product, so its bits differ from those of AVX2 and
+// AVX-512 (which agree). Mapping: a thread owns a rectangle of row tiles x panels. Bytes: each panel is read once a
+// block of rows; up to kDirectRows rows several panels stream side by side, enough accumulators to hide the FMA
+// latency.
+#include "kernels/transformer/matmul.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "common/base/check.h"
+#include "kernels/transformer/matmul_cpu.h"
+#include "kernels/transformer/matmul_panels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/transformer/matmul_cpu.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#ifndef HELIOS_MATMUL_JOB
+#define HELIOS_MATMUL_JOB
+namespace helios {
+namespace {
+
+constexpr int64_t kDirectRows = 4;           // so few rows are read in place; more are packed as [tile][k][rows]
+constexpr int64_t kBlockRows = 192;          // rows that meet a panel before the next panel comes
+constexpr int64_t kBlockK = 256;             // 192 x 256 activations fit L2
+constexpr int64_t kGroupPanels = 4;          // panels that share a k-block of the activations, or stream side by side
+constexpr int64_t kGroupBytes = 192 * 1024;  // activations of a block beyond this are worth sharing among panels
+constexpr int64_t kSerialWork = 64 * 1024;   // multiply-adds not worth a fork
+constexpr int64_t kPrefetchWords = 512;      // 2 KB ahead in the panel's stream
+
+constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+/// A matmul in progress, shared by its threads.
+struct MatmulJob {
+  MatmulArgs args;
+  PanelView w;
+  float* packed = nullptr;    // [tile][k][rows of the tile]; null when rows are read in place
+  float* partials = nullptr;  // [threads][kMaxLevels][partial_floats]
+  int64_t partial_floats = 0;
+};
+
+/// Threads as a grid over tiles x panels, the rectangle's cost being even; prefers to cut panels.
+struct ThreadGrid {
+  int64_t across_tiles = 1, across_panels = 1;
+  ThreadGrid(int64_t tiles, int64_t panels, int64_t threads) {
+    int64_t best = -1;
+    for (int64_t a = 1; a <= std::min(threads, tiles); ++a) {
+      const int64_t b = std::min(threads / a, panels);
+      const int64_t cost = ((tiles + a - 1) / a) * ((panels + b - 1) / b);
+      if (best < 0 || cost < best) best = cost, across_tiles = a, across_panels = b;
+    }
+  }
+};
+
+/// The binary tree over segments, as a stack: after segment s, as many merges as s + 1 has trailing zero bits.
+int merges_after(int64_t segment) { return __builtin_ctzll(static_cast<uint64_t>(segment) + 1); }
+
+}  // namespace
+}  // namespace helios
+#endif  // HELIOS_MATMUL_JOB
+
+HWY_BEFORE_NAMESPACE();
+namespace helios {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using U32 = hn::RebindToUnsigned<F32>;
+using Vec = hn::Vec<F32>;
+
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(F32()));
+constexpr int64_t kWidth = 2 * kLanes;
+
+// Register tiles: accumulators for twice the FMA latency, and room for the weights and a broadcast.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+constexpr int64_t kTileRows = 12;
+constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 4, 4, 2, 2};
+#elif HWY_TARGET == HWY_AVX2
+constexpr int64_t kTileRows = 6;
+constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 4, 2, 2, 1};
+#else
+constexpr int64_t kTileRows = 4;
+constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 1, 1, 1, 1};
+#endif
+
+/// acc[r][v] += x[r] * w[v] for one k.
+template <int kRows, int kVecs>
+HWY_INLINE void MultiplyStep(Vec (&acc)[kRows][kVecs], const Vec (&w)[kVecs], const float* HWY_RESTRICT x,
+                             int64_t row_stride) {
+  const F32 d;
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+    const Vec broadcast = hn::Set(d, x[r * row_stride]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(broadcast, w[v], acc[r][v]);
+  }
+}
+
+/// The even (kOdd = false) or odd element of each pair of BF16 weights, widened.
+template <bool kOdd>
+HWY_INLINE Vec Widen(hn::Vec<U32> pairs) {
+  const U32 du;
+  const F32 d;
+  if (kOdd) return hn::BitCast(d, hn::And(pairs, hn::Set(du, 0xffff0000u)));
+  return hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+}
+
+/// acc[kRows][kPanels * kWidth] (+)= x[kRows][len] * panels; starts from zero if `fresh`.
+template <int kRows, int kPanels, bool kBf16, bool kPacked>
+HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, const float* HWY_RESTRICT x,
+                       int64_t x_stride, int64_t len, float* HWY_RESTRICT acc, bool fresh) {
+  constexpr int kVecs = 2 * kPanels;
+  const F32 d;
+  const U32 du;
+  const int64_t row_stride = kPacked ? 1 : x_stride;
+  constexpr int64_t kStepStride = kPacked ? kRows : 1;
+  Vec c[kRows][kVecs];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) c[r][v] = fresh ? hn::Zero(d) : hn::Load(d, acc + (r * kVecs + v) * kLanes);
+  }
+  Vec weights[kVecs];
+  const auto load = [&](auto odd) HWY_ATTR {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const auto raw = hn::Load(du, w + p * panel_words + half * kLanes);
+        weights[2 * p + half] = kBf16 ? Widen<odd()>(raw) : hn::BitCast(d, raw);
+      }
+    }
+  };
+  const auto prefetch = [&]() HWY_ATTR {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 2
+      for (int64_t byte = 0; byte < kWidth * 4; byte += 64) {
+        hwy::Prefetch(reinterpret_cast<const char*>(w + p * panel_words + kPrefetchWords) + byte);
+      }
+    }
+  };
+  const std::false_type even;
+  if (kBf16) {
+    for (; len >= 2; len -= 2) {
+      prefetch();
+      load(even);
+      MultiplyStep(c, weights, x, row_stride);
+      load(std::true_type());
+      MultiplyStep(c, weights, x + kStepStride, row_stride);
+      w += kWidth;
+      x += 2 * kStepStride;
+    }
+    if (len != 0) {  // the last pair of an odd segment: its upper half is padding and is not multiplied
+      load(even);
+      MultiplyStep(c, weights, x, row_stride);
+    }
+  } else {
+    for (; len > 0; --len) {
+      prefetch();
+      load(even);
+      MultiplyStep(c, weights, x, row_stride);
+      w += kWidth;
+      x += kStepStride;
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) hn::Store(c[r][v], d, acc + (r * kVecs + v) * kLanes);
+  }
+}
+
+using TileFunction = void (*)(const uint32_t*, int64_t, const float*, int64_t, int64_t, float*, bool);
+
+template <bool kBf16, size_t... kIndex>
+constexpr std::array<TileFunction, sizeof...(kIndex)> PackedTiles(std::index_sequence<kIndex...>) {
+  return {&Tile<static_cast<int>(kIndex) + 1, 1, kBf16, true>...};
+}
+
+/// The kernel for `rows` packed rows and one panel.
+TileFunction PackedTile(bool bf16, int64_t rows) {
+  static constexpr auto kRowsUpTo = std::make_index_sequence<kTileRows>();
+  static constexpr auto kWide = PackedTiles<false>(kRowsUpTo);
+  static constexpr auto kHalf = PackedTiles<true>(kRowsUpTo);
+  return bf16 ? kHalf[rows - 1] : kWide[rows - 1];
+}
+
+template <bool kBf16>
+TileFunction DirectTile(int64_t rows, bool together) {
+  switch (rows) {
+    case 1:
+      return together ? &Tile<1, kDirectPanels[1], kBf16, false> : &Tile<1, 1, kBf16, false>;
+    case 2:
+      return together ? &Tile<2, kDirectPanels[2], kBf16, false> : &Tile<2, 1, kBf16, false>;
+    case 3:
+      return together ? &Tile<3, kDirectPanels[3], kBf16, false> : &Tile<3, 1, kBf16, false>;
+    default:
+      return together ? &Tile<4, kDirectPanels[4], kBf16, false> : &Tile<4, 1, kBf16, false>;
+  }
+}
+
+/// A rectangle of tiles x panels whose partial sums fit the thread's buffers.
+struct Block {
+  int64_t tile_begin, tile_end, panel_begin, panel_end;
+};
+
+/// Adds one k-block's products to the running partial sums, laid out [panel][row][kWidth].
+void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, const uint32_t* words, int64_t k,
+                    int64_t len, bool fresh, float* running) {
+  const int64_t first_row = tiles.begin(block.tile_begin);
+  const int64_t rows = tiles.begin(block.tile_end) - first_row;
+  const bool bf16 = job.w.dtype == DType::kBFloat16;
+  for (int64_t p = block.panel_begin; p < block.panel_end; ++p) {
+    float* panel_sums = running + (p - block.panel_begin) * rows * kWidth;
+    for (int64_t t = block.tile_begin; t < block.tile_end; ++t) {
+      const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
+      const float* x = job.packed + row * job.w.k + k * height;
+      PackedTile(bf16, height)(words + p * job.w.panel_words, 0, x, 0, len, panel_sums + (row - first_row) * kWidth,
+                               fresh);
+    }
+  }
+}
+
+/// left += right: the segments' tree.
+void AddPartials(float* HWY_RESTRICT left, const float* HWY_RESTRICT right, int64_t floats) {
+  const F32 d;
+  for (int64_t i = 0; i < floats; i += kLanes)
+    hn::Store(hn::Add(hn::Load(d, left + i), hn::Load(d, right + i)), d, left + i);
+}
+
+/// Copies a finished row of one panel to `out`, with the bias; never past column n.
+void WriteRow(const MatmulJob& job, const float* sums, int64_t row, int64_t panel) {
+  const F32 d;
+  const int64_t column = panel * kWidth;
+  const int64_t columns = std::min(kWidth, job.w.n - column);
+  float* out = job.args.out + row * job.args.out_stride + column;
+  const float* bias = job.args.bias ? job.args.bias + column : nullptr;
+  int64_t i = 0;
+  for (; i + kLanes <= columns; i += kLanes) {
+    auto value = hn::Load(d, sums + i);
+    if (bias) value = hn::Add(value, hn::LoadU(d, bias + i));
+    hn::StoreU(value, d, out + i);
+  }
+  for (; i < columns; ++i) out[i] = bias ? sums[i] + bias[i] : sums[i];
+}
+
+/// Runs all segments over a block. `add(words, k, len, fresh, running)` adds one k-block; the result lies in
+/// partials[0].
+template <class Add>
+void SumSegments(const MatmulJob& job, int64_t block_k, int64_t floats, float* partials, const Add& add) {
+  const bool bf16 = job.w.dtype == DType::kBFloat16;
+  const uint32_t* words = job.w.words;
+  int64_t level = 0;
+  for (int64_t s = 0; s < job.w.num_segments; ++s) {
+    const int64_t begin = job.w.segments[s], end = job.w.segments[s + 1];
+    float* running = partials + level * job.partial_floats;
+    int64_t k = begin;
+    do {  // an empty segment still stores its +0
+      const int64_t len = std::min(block_k, end - k);
+      add(words + (bf16 ? (k - begin) / 2 : k - begin) * kWidth, k, len, k == begin, running);
+      k += len;
+    } while (k < end);
+    words += segment_rows(job.w.dtype, end - begin) * kWidth;
+    for (int merges = merges_after(s); merges > 0; --merges, --level) {
+      AddPartials(partials + (level - 1) * job.partial_floats, partials + level * job.partial_floats, floats);
+    }
+    ++level;
+  }
+}
+
+void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, float* partials) {
+  const int64_t first_row = tiles.begin(block.tile_begin), rows = tiles.begin(block.tile_end) - first_row;
+  const int64_t panels = block.panel_end - block.panel_begin;
+  SumSegments(job, kBlockK, panels * rows * kWidth, partials,
+              [&](const uint32_t* words, int64_t k, int64_t len, bool fresh, float* running) {
+                AddPackedBlock(job, tiles, block, words, k, len, fresh, running);
+              });
+  for (int64_t p = 0; p < panels; ++p) {
+    for (int64_t r = 0; r < rows; ++r) {
+      WriteRow(job, partials + (p * rows + r) * kWidth, first_row + r, block.panel_begin + p);
+    }
+  }
+}
+
+void RunPacked(const MatmulJob& job, const Block& mine, float* partials) {
+  const RowTiles tiles(job.args.m, kTileRows);
+  constexpr int64_t kBlockTiles = kBlockRows / kTileRows;
+  const int64_t group = std::min(job.args.m, kBlockRows) * job.w.k * 4 > kGroupBytes ? kGroupPanels : 1;
+  for (int64_t t = mine.tile_begin; t < mine.tile_end; t += kBlockTiles) {
+    for (int64_t p = mine.panel_begin; p < mine.panel_end; p += group) {
+      RunPackedBlock(job, tiles, {t, std::min(t + kBlockTiles, mine.tile_end), p, std::min(p + group, mine.panel_end)},
+                     partials);
+    }
+  }
+}
+
+void RunDirect(const MatmulJob& job, const Block& mine, float* partials) {
+  const int64_t rows = job.args.m;
+  const bool bf16 = job.w.dtype == DType::kBFloat16;
+  for (int64_t p = mine.panel_begin; p < mine.panel_end;) {
+    const bool together = p + kDirectPanels[rows] <= mine.panel_end;
+    const int64_t panels = together ? kDirectPanels[rows] : 1;
+    const TileFunction tile = bf16 ? DirectTile<true>(rows, together) : DirectTile<false>(rows, together);
+    SumSegments(job, job.w.k, rows * panels * kWidth, partials,
+                [&](const uint32_t* words, int64_t k, int64_t len, bool fresh, float* running) {
+                  tile(words + p * job.w.panel_words, job.w.panel_words, job.args.x + k, job.args.x_stride, len,
+                       running, fresh);
+                });
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t q = 0; q < panels; ++q) WriteRow(job, partials + (r * panels + q) * kWidth, r, p + q);
+    }
+    p += panels;
+  }
+}
+
+/// Rows of x into [tile][k][rows], this thread's share of the tiles.
+void PackRows(const MatmulJob& job, int64_t tile_begin, int64_t tile_end) {
+  const RowTiles tiles(job.args.m, kTileRows);
+  for (int64_t t = tile_begin; t < tile_end; ++t) {
+    const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
+    float* HWY_RESTRICT to = job.packed + row * job.w.k;
+    const float* HWY_RESTRICT from = job.args.x + row * job.args.x_stride;
+    for (int64_t r = 0; r < height; ++r) {
+      for (int64_t k = 0; k < job.w.k; ++k) to[k * height + r] = from[r * job.args.x_stride + k];
+    }
+  }
+}
+
+void RunThread(const MatmulJob& job, int64_t thread, int64_t num_threads) {
+  const RowTiles tiles(job.args.m, kTileRows);
+  const int64_t num_tiles = job.packed ? tiles.count : 1, panels = job.w.num_panels();
+  const ThreadGrid grid(num_tiles, panels, num_threads);
+  if (thread >= grid.across_tiles * grid.across_panels) return;
+  const int64_t a = thread / grid.across_panels, b = thread % grid.across_panels;
+  const Block mine{num_tiles * a / grid.across_tiles, num_tiles * (a + 1) / grid.across_tiles,
+                   panels * b / grid.across_panels, panels * (b + 1) / grid.across_panels};
+  float* partials = job.partials + thread * kMaxLevels * job.partial_floats;
+  if (job.packed) {
+    RunPacked(job, mine, partials);
+  } else {
+    RunDirect(job, mine, partials);
+  }
+}
+
+}  // namespace
+
+int64_t PanelWidth() { return kWidth; }
+
+int64_t PartialFloats(int64_t max_rows) {
+  return std::max(std::min(max_rows, kBlockRows), kDirectRows) * kGroupPanels * kWidth;
+}
+
+void RunMatmul(MatmulJob& job, ThreadPool& pool) {
+  const bool alone = pool.num_threads() == 1 || job.args.m * job.w.n * std::max<int64_t>(job.w.k, 1) <= kSerialWork;
+  if (job.packed) {
+    const RowTiles tiles(job.args.m, kTileRows);
+    if (alone) {
+      PackRows(job, 0, tiles.count);
+    } else {
+      pool.run([&job](int64_t thread, int64_t threads) {
+        const RowTiles all(job.args.m, kTileRows);
+        PackRows(job, all.count * thread / threads, all.count * (thread + 1) / threads);
+      });
+    }
+  }
+  if (alone) return RunThread(job, 0, 1);
+  pool.run([&job](int64_t thread, int64_t threads) { RunThread(job, thread, threads); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace helios
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace helios {
+
+HWY_EXPORT(PanelWidth);
+HWY_EXPORT(PartialFloats);
+HWY_EXPORT(RunMatmul);
+
+int64_t matmul_panel_width() { return HWY_DYNAMIC_DISPATCH(PanelWidth)(); }
+
+int64_t matmul_scratch_bytes(int64_t max_rows, int64_t max_k, int num_threads) {
+  const int64_t packed = round_up(max_rows * max_k * 4, 64);
+  return packed + num_threads * kMaxLevels * HWY_DYNAMIC_DISPATCH(PartialFloats)(max_rows) * 4;
+}
+
+void matmul(const MatmulArgs& args, void* scratch, ThreadPool& pool) {
+  if (args.m == 0 || args.w->n() == 0) return;
+  MatmulJob job;
+  job.args = args;
+  job.w = MatmulKernels::view(*args.w);
+  HELIOS_CHECK(job.w.width == matmul_panel_width(), job.w.width);
+  auto* bytes = static_cast<std::byte*>(scratch);
+  job.partial_floats = HWY_DYNAMIC_DISPATCH(PartialFloats)(args.m);
+  if (args.m > kDirectRows) {
+    job.packed = reinterpret_cast<float*>(bytes);
+    bytes += round_up(args.m * job.w.k * 4, 64);
+  }
+  job.partials = reinterpret_cast<float*>(bytes);
+  HWY_DYNAMIC_DISPATCH(RunMatmul)(job, pool);
+}
+
+}  // namespace helios
+#endif  // HWY_ONCE

@@ -1,0 +1,114 @@
+// Packs checkpoint matrices into panels: once, at load. Thread: the loader's, with its pool.
+#include <algorithm>
+#include <bit>
+
+#include "common/base/check.h"
+#include "kernels/transformer/matmul_cpu.h"
+#include "kernels/transformer/matmul_panels.h"
+
+namespace helios {
+namespace {
+
+template <DType kType>
+float load_as(const void* data, int64_t index) {
+  return load_element(data, kType, index);  // the switch folds away
+}
+
+/// A packed row's source: checkpoint row and element type; null for the columns that pad the last panel.
+struct SourceRow {
+  const void* data = nullptr;
+  DType dtype = DType::kFloat32;
+};
+
+/// One column of a panel: `values(i)` is the FP32 weight at k = i.
+template <class Values>
+void pack_column(const PanelView& view, uint32_t* column, const Values& values) {
+  for (int64_t s = 0; s < view.num_segments; ++s) {
+    const int64_t begin = view.segments[s], end = view.segments[s + 1];
+    if (view.dtype == DType::kFloat32) {
+      for (int64_t i = begin; i < end; ++i, column += view.width) *column = std::bit_cast<uint32_t>(values(i));
+    } else {
+      for (int64_t i = begin; i < end; i += 2, column += view.width) {
+        const uint32_t odd = i + 1 < end ? float_to_bf16(values(i + 1)) : 0u;
+        *column = float_to_bf16(values(i)) | (odd << 16);
+      }
+    }
+  }
+}
+
+void pack_column(const PanelView& view, uint32_t* column, SourceRow row, int64_t k_begin) {
+  switch (row.dtype) {
+    case DType::kFloat32:
+      return pack_column(view, column, [=](int64_t i) { return load_as<DType::kFloat32>(row.data, k_begin + i); });
+    case DType::kBFloat16:
+      return pack_column(view, column, [=](int64_t i) { return load_as<DType::kBFloat16>(row.data, k_begin + i); });
+    case DType::kFloat16:
+      return pack_column(view, column, [=](int64_t i) { return load_as<DType::kFloat16>(row.data, k_begin + i); });
+  }
+}
+
+std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
+  std::vector<SourceRow> rows;
+  for (const WeightRows& part : parts) {
+    const auto* data = static_cast<const std::byte*>(part.data);
+    const int64_t row_bytes = part.row_stride * static_cast<int64_t>(dtype_bytes(part.dtype));
+    for (int64_t r = 0; r < part.num_rows; ++r) rows.push_back({data + r * row_bytes, part.dtype});
+  }
+  return rows;
+}
+
+}  // namespace
+
+PackedMatrix MatmulKernels::allocate(int64_t n, int64_t k, std::span<const int64_t> segments, DType dtype,
+                                     int64_t width) {
+  PackedMatrix matrix;
+  matrix.n_ = n;
+  matrix.k_ = k;
+  matrix.dtype_ = dtype;
+  matrix.panel_width_ = width;
+  matrix.segments_.assign(segments.begin(), segments.end());
+  matrix.storage_ = AlignedBuffer();
+  const PanelView shape = view(matrix);
+  matrix.storage_ = AlignedBuffer(static_cast<size_t>(shape.num_panels() * shape.panel_words * 4));
+  return matrix;
+}
+
+PanelView MatmulKernels::view(const PackedMatrix& matrix) {
+  PanelView view;
+  view.n = matrix.n_;
+  view.k = matrix.k_;
+  view.width = matrix.panel_width_;
+  view.dtype = matrix.dtype_;
+  view.segments = matrix.segments_.data();
+  view.num_segments = static_cast<int64_t>(matrix.segments_.size()) - 1;
+  for (int64_t s = 0; s < view.num_segments; ++s) {
+    view.panel_words += segment_rows(view.dtype, view.segments[s + 1] - view.segments[s]) * view.width;
+  }
+  view.words = matrix.storage_.as<uint32_t>();
+  return view;
+}
+
+PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
+                                std::span<const int64_t> segments, DType stored, ThreadPool& pool) {
+  HELIOS_CHECK(stored != DType::kFloat16);
+  HELIOS_CHECK(0 <= k_begin && k_begin <= k_end, k_begin, k_end);
+  HELIOS_CHECK(segments.size() >= 2 && segments.front() == 0 && segments.back() == k_end - k_begin, segments.size());
+  HELIOS_CHECK(std::is_sorted(segments.begin(), segments.end()));
+  const auto num_segments = static_cast<int64_t>(segments.size()) - 1;
+  HELIOS_CHECK((num_segments & (num_segments - 1)) == 0 && num_segments <= kMaxSegments, num_segments);
+
+  const std::vector<SourceRow> rows = source_rows(parts);
+  const auto n = static_cast<int64_t>(rows.size());
+  PackedMatrix matrix = MatmulKernels::allocate(n, k_end - k_begin, segments, stored, matmul_panel_width());
+  const PanelView view = MatmulKernels::view(matrix);
+  uint32_t* words = MatmulKernels::words(matrix);
+  pool.parallel_for(view.num_panels(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t column = begin * view.width; column < std::min(end * view.width, n); ++column) {
+      uint32_t* top = words + column / view.width * view.panel_words + column % view.width;
+      pack_column(view, top, rows[column], k_begin);
+    }
+  });
+  return matrix;
+}
+
+}  // namespace helios

@@ -1,0 +1,320 @@
+// Rotation, cache writes and paged attention against float64, and X1: a row's bits depend on its position and cache
+// alone, in prefill with any chunking and in decode.
+#include "kernels/transformer/attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "kernels/base/aligned_buffer.h"
+#include "kernels/transformer/reference.h"
+#include "tests/kernels/transformer/kernel_test_data.h"
+
+namespace helios {
+namespace {
+
+using testing::bits_of;
+using testing::GuardedFloats;
+using testing::random_floats;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Tolerances, absolute, for unit-normal q, k and v. A score is a sum of head_dim products (at most 128, scaled to about
+// 1), so it is off by a few 2^-24 times its terms; the weights by as much, relatively; outputs are averages of values.
+constexpr double kRopeTolerance = 2e-6, kAttentionTolerance = 8e-6;
+
+struct Geometry {
+  int q_heads, kv_heads, head_dim;
+  std::vector<int32_t> kv_of_q;
+};
+
+Geometry grouped(int q_heads, int kv_heads, int head_dim) {
+  Geometry geometry{q_heads, kv_heads, head_dim, {}};
+  for (int h = 0; h < q_heads; ++h) geometry.kv_of_q.push_back(h * kv_heads / q_heads);
+  return geometry;
+}
+
+/// Slots with a paged cache: block tables are a random permutation, the cache is NaN where nothing was written.
+class Cache {
+ public:
+  Cache(const Geometry& geometry, int slots, int max_positions, uint32_t seed = 3)
+      : geometry_(geometry), max_blocks_((max_positions + kKvBlockSize - 1) / kKvBlockSize) {
+    const int64_t blocks = static_cast<int64_t>(slots) * max_blocks_ + 1;
+    table_.resize(static_cast<size_t>(slots) * max_blocks_);
+    std::iota(table_.begin(), table_.end(), 1);
+    std::shuffle(table_.begin(), table_.end(), std::mt19937(seed));
+    const int64_t floats = blocks * geometry.kv_heads * geometry.head_dim * kKvBlockSize;
+    keys_.assign(floats, kNan);
+    values_.assign(floats, kNan);
+    const int half = geometry.head_dim / 2;
+    for (int p = 0; p < max_positions; ++p) {
+      for (int i = 0; i < half; ++i) {
+        const double angle = p * std::pow(10000.0, -static_cast<double>(i) / half);
+        cos_.push_back(static_cast<float>(std::cos(angle)));
+        sin_.push_back(static_cast<float>(std::sin(angle)));
+      }
+    }
+  }
+
+  int64_t row_floats() const { return (geometry_.q_heads + 2 * geometry_.kv_heads) * int64_t{geometry_.head_dim}; }
+  int64_t out_floats() const { return geometry_.q_heads * int64_t{geometry_.head_dim}; }
+  KvLayer layer() { return {keys_.data(), values_.data()}; }
+  std::vector<float>& keys() { return keys_; }
+  std::vector<float>& values() { return values_; }
+  RopeTable rope() const { return {cos_.data(), sin_.data()}; }
+
+  AttentionShape shape(int32_t window = 0) const {
+    return {geometry_.q_heads,
+            geometry_.kv_heads,
+            geometry_.head_dim,
+            geometry_.kv_of_q.data(),
+            1.0f / std::sqrt(static_cast<float>(geometry_.head_dim)),
+            window};
+  }
+  AttentionRows rows(const std::vector<int32_t>& positions, const std::vector<int32_t>& slots) const {
+    return {positions.data(), slots.data(), table_.data(), max_blocks_, static_cast<int64_t>(positions.size())};
+  }
+
+ private:
+  Geometry geometry_;
+  int max_blocks_;
+  std::vector<int32_t> table_;
+  std::vector<float> keys_, values_, cos_, sin_;
+};
+
+/// One step over the rows: norm, rotate, cache, attend. `qkv` [rows, row_floats] is changed. Dense [rows, out_floats].
+std::vector<float> step(Cache& cache, std::vector<float>& qkv, const std::vector<int32_t>& positions,
+                        const std::vector<int32_t>& slots, int32_t window, const float* norm, ThreadPool& pool,
+                        bool round_bf16 = false) {
+  RopeAndCacheArgs rope{qkv.data(), cache.row_floats(), cache.shape(window), cache.rows(positions, slots)};
+  rope.q_norm = norm;
+  rope.k_norm = norm ? norm + cache.shape().head_dim : nullptr;
+  rope.norm_eps = 1e-6f;
+  rope.rope = cache.rope();
+  rope.cache = cache.layer();
+  rope.round_bf16 = round_bf16;
+  rope_and_cache(rope, pool);
+
+  const int64_t stride = cache.out_floats() + 2, rows = static_cast<int64_t>(positions.size());
+  GuardedFloats out(rows * stride);
+  const int64_t bytes = attention_scratch_bytes(cache.shape(), pool.num_threads());
+  AlignedBuffer scratch(static_cast<size_t>(bytes) + 64);
+  std::fill_n(scratch.as<uint8_t>(), bytes + 64, uint8_t{0xff});
+  paged_attention({qkv.data(), cache.row_floats(), cache.shape(window), cache.rows(positions, slots), cache.layer(),
+                   out.data(), stride, round_bf16},
+                  scratch.data(), pool);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(scratch.as<uint8_t>()[bytes + i], 0xff) << "scratch overrun";
+  std::vector<float> dense;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < cache.out_floats(); ++i) dense.push_back(out[r * stride + i]);
+    EXPECT_EQ(out[r * stride + cache.out_floats()], -77.0f) << "wrote between rows";
+  }
+  return dense;
+}
+
+std::vector<int32_t> ascending(int32_t begin, int32_t end) {
+  std::vector<int32_t> values(end - begin);
+  std::iota(values.begin(), values.end(), begin);
+  return values;
+}
+
+const std::vector<Geometry>& geometries() {
+  static const std::vector<Geometry> all = {
+      grouped(4, 2, 8), grouped(3, 3, 12), grouped(6, 2, 20), grouped(8, 1, 24), grouped(4, 4, 32), grouped(14, 2, 64),
+      grouped(4, 2, 128),
+      // uneven groups, as where KV heads are replicated, and one group beyond a pass
+      Geometry{5, 2, 16, {0, 1, 1, 0, 1}}, grouped(40, 1, 8)};
+  return all;
+}
+
+TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    for (const Geometry& geometry : geometries()) {
+      for (const bool with_norm : {false, true}) {
+        for (const bool round : {false, true}) {
+          Cache cache(geometry, 3, 100);
+          const std::vector<float> norm = random_floats(2 * geometry.head_dim, 31);
+          const std::vector<int32_t> positions = {0, 33, -1, 99, 31}, slots = {1, 0, 2, 2, 1};
+          const int64_t width = cache.row_floats(), stride = width + 5, dim = geometry.head_dim;
+          const std::vector<float> input = random_floats(5 * stride, 32);
+          std::vector<float> qkv = input;
+          RopeAndCacheArgs args{qkv.data(), stride, cache.shape(), cache.rows(positions, slots)};
+          if (with_norm) args.q_norm = norm.data(), args.k_norm = norm.data() + dim;
+          args.norm_eps = 0.01f;
+          args.rope = cache.rope();
+          args.cache = cache.layer();
+          args.round_bf16 = round;
+          std::vector<double> expected(5 * width);
+          rope_reference(args, expected.data());
+          rope_and_cache(args, pool);
+          int64_t written = 0;
+          for (int64_t r = 0; r < 5; ++r) {
+            for (int64_t i = 0; i < stride; ++i) {
+              const float value = qkv[r * stride + i];
+              if (positions[r] < 0 || i >= width) {
+                ASSERT_EQ(value, input[r * stride + i]);  // dead rows and padding are left alone
+                continue;
+              }
+              const double want = expected[r * width + i];
+              ASSERT_NEAR(value, want, kRopeTolerance + (round ? std::fabs(want) * 0x1p-8 : 0)) << r << " " << i;
+              ASSERT_EQ(value, round ? round_to_bf16(value) : value);
+            }
+            if (positions[r] < 0) continue;
+            const int64_t block = args.rows.block_tables[slots[r] * args.rows.max_blocks + positions[r] / kKvBlockSize];
+            const int64_t offset = positions[r] % kKvBlockSize;
+            const float* k = &qkv[r * stride + geometry.q_heads * dim];
+            for (int64_t h = 0; h < geometry.kv_heads; ++h) {
+              const int64_t base = (block * geometry.kv_heads + h) * dim * kKvBlockSize;
+              for (int64_t i = 0; i < dim; ++i, ++written) {
+                ASSERT_EQ(cache.keys()[base + i * kKvBlockSize + offset], k[h * dim + i]);
+                ASSERT_EQ(cache.values()[base + offset * dim + i], k[(geometry.kv_heads + h) * dim + i]);
+              }
+            }
+          }
+          const auto set = std::count_if(cache.keys().begin(), cache.keys().end(), [](float f) { return f == f; });
+          EXPECT_EQ(set, written) << "keys written elsewhere";
+          const auto values =
+              std::count_if(cache.values().begin(), cache.values().end(), [](float f) { return f == f; });
+          EXPECT_EQ(values, written) << "values written elsewhere";
+        }
+      }
+    }
+  }
+}
+
+TEST(PagedAttention, MeetsFloat64InMixedBatches) {
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    for (const Geometry& geometry : geometries()) {
+      for (const int32_t window : {0, 1, 7, 40}) {
+        Cache cache(geometry, 4, 130);
+        // Slot 0 has 100 positions, slot 2 has 31; then a step that mixes decode, a prefill tail and dead rows.
+        std::vector<float> first = random_floats(131 * cache.row_floats(), 41);
+        std::vector<int32_t> positions = ascending(0, 100), slots(100, 0);
+        for (const int32_t p : ascending(0, 31)) positions.push_back(p), slots.push_back(2);
+        step(cache, first, positions, slots, window, nullptr, pool);
+        positions = {100, -1, 31, 32, 33, 0, 1, -1};
+        slots = {0, 1, 2, 2, 2, 3, 3, 0};
+        std::vector<float> qkv = random_floats(8 * cache.row_floats(), 42);
+        const std::vector<float> out = step(cache, qkv, positions, slots, window, nullptr, pool);
+        std::vector<double> expected(8 * cache.out_floats());
+        attention_reference(
+            {qkv.data(), cache.row_floats(), cache.shape(window), cache.rows(positions, slots), cache.layer()},
+            expected.data());
+        for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], kAttentionTolerance) << i;
+        for (int64_t i = 0; i < cache.out_floats(); ++i) {
+          ASSERT_EQ(std::bit_cast<uint32_t>(out[cache.out_floats() + i]), 0u) << "a dead row gives +0";
+        }
+      }
+    }
+  }
+}
+
+TEST(PagedAttention, RoundsItsOutputWhenAsked) {
+  ThreadPool pool(2);
+  Cache exact(grouped(4, 2, 32), 1, 40), rounded(grouped(4, 2, 32), 1, 40);
+  std::vector<float> qkv = testing::random_bf16_floats(40 * exact.row_floats(), 43);
+  const std::vector<int32_t> slots(40, 0);
+  std::vector<float> same = qkv;
+  const std::vector<float> a = step(exact, qkv, ascending(0, 40), slots, 0, nullptr, pool, false);
+  const std::vector<float> b = step(rounded, same, ascending(0, 40), slots, 0, nullptr, pool, true);
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(b[i], round_to_bf16(b[i]));
+    ASSERT_NEAR(a[i], b[i], 0.05);
+  }
+}
+
+/// Every row of a sequence of `length`, fed in chunks, beside another sequence in the same batch.
+std::vector<float> run_chunked(const Geometry& geometry, int length, int chunk, int32_t window, bool with_company,
+                               bool with_norm, ThreadPool& pool, uint32_t table_seed) {
+  Cache cache(geometry, 2, length + 1, table_seed);
+  const std::vector<float> qkv = random_floats(length * cache.row_floats(), 51);
+  const std::vector<float> other = random_floats(length * cache.row_floats(), 52);
+  const std::vector<float> norm = random_floats(2 * geometry.head_dim, 53);
+  std::vector<float> all;
+  for (int begin = 0; begin < length; begin += chunk) {
+    const int end = std::min(begin + chunk, length);
+    std::vector<int32_t> positions, slots;
+    std::vector<float> rows;
+    const auto add = [&](const std::vector<float>& from, int32_t slot) {
+      for (int32_t p = begin; p < end; ++p) positions.push_back(p), slots.push_back(slot);
+      rows.insert(rows.end(), &from[begin * cache.row_floats()], &from[end * cache.row_floats()]);
+    };
+    if (with_company) add(other, 1);
+    add(qkv, 0);
+    const std::vector<float> out = step(cache, rows, positions, slots, window, with_norm ? norm.data() : nullptr, pool);
+    all.insert(all.end(), out.end() - (end - begin) * cache.out_floats(), out.end());
+  }
+  return all;
+}
+
+TEST(PagedAttention, X1_PrefillInAnyChunkingAndDecodeGiveTheSameBits) {
+  ThreadPool one(1), three(3);
+  for (const Geometry& geometry : geometries()) {
+    for (const int32_t window : {0, 37}) {
+      const int length = 103;
+      const std::vector<float> decode = run_chunked(geometry, length, 1, window, false, true, one, 3);
+      const auto expected = bits_of(decode.data(), static_cast<int64_t>(decode.size()));
+      for (const int chunk : {2, 7, 32, 50, 103}) {
+        for (ThreadPool* pool : {&one, &three}) {
+          const std::vector<float> out = run_chunked(geometry, length, chunk, window, chunk % 2 == 0, true, *pool, 4);
+          ASSERT_EQ(bits_of(out.data(), static_cast<int64_t>(out.size())), expected)
+              << "chunk " << chunk << " head_dim " << geometry.head_dim;
+        }
+      }
+    }
+  }
+}
+
+TEST(PagedAttention, X1_ALargePrefillGivesTheBitsOfDecode) {
+  ThreadPool two(2);
+  const Geometry geometry = grouped(2, 1, 64);
+  const std::vector<float> decode = run_chunked(geometry, 300, 1, 0, false, false, two, 3);
+  const std::vector<float> prefill = run_chunked(geometry, 300, 300, 0, false, false, two, 5);
+  EXPECT_EQ(bits_of(decode.data(), static_cast<int64_t>(decode.size())),
+            bits_of(prefill.data(), static_cast<int64_t>(prefill.size())));
+}
+
+TEST(PagedAttention, NanStaysWithTheRowsThatSeeIt) {
+  ThreadPool pool(2);
+  const Geometry geometry = grouped(4, 2, 16);
+  for (const int32_t window : {0, 10}) {
+    Cache cache(geometry, 2, 80);
+    std::vector<float> qkv = random_floats(80 * cache.row_floats(), 61);
+    const int64_t width = cache.row_floats(), out_width = cache.out_floats();
+    const int64_t k_at = geometry.q_heads * 16, v_at = k_at + geometry.kv_heads * 16;
+    qkv[20 * width + 3] = kNan;          // a query of row 20: row 20, head 0 only
+    qkv[40 * width + k_at + 5] = kNan;   // a key of KV head 0 at 40: rows from 40 on, heads 0 and 1
+    qkv[60 * width + v_at + 16] = kNan;  // a value of KV head 1 at 60: rows from 60 on, heads 2 and 3, element 0
+    const std::vector<float> out =
+        step(cache, qkv, ascending(0, 80), std::vector<int32_t>(80, 0), window, nullptr, pool);
+    for (int64_t row = 0; row < 80; ++row) {
+      const auto sees = [&](int64_t key) { return key <= row && (window == 0 || key > row - window); };
+      for (int64_t i = 0; i < out_width; ++i) {
+        const int64_t head = i / 16;
+        const bool poisoned =
+            (row == 20 && head == 0) || (sees(40) && head < 2) || (sees(60) && head >= 2 && i % 16 == 0);
+        ASSERT_EQ(std::isnan(out[row * out_width + i]), poisoned) << "row " << row << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(PagedAttention, LargeScoresNeitherOverflowNorUnderflow) {
+  ThreadPool pool(1);
+  const Geometry geometry = grouped(1, 1, 8);
+  Cache cache(geometry, 1, 64);
+  std::vector<float> qkv = random_floats(64 * cache.row_floats(), 62, 60.0f);
+  const std::vector<int32_t> slots(64, 0);
+  const std::vector<float> out = step(cache, qkv, ascending(0, 64), slots, 0, nullptr, pool);
+  const std::vector<int32_t> positions = ascending(0, 64);
+  std::vector<double> expected(64 * 8);
+  attention_reference({qkv.data(), cache.row_floats(), cache.shape(), cache.rows(positions, slots), cache.layer()},
+                      expected.data());
+  // Scores of thousands: their FP32 rounding (about 2^-13 absolute) moves the weights, and values are of size 60.
+  for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 0.05) << i;
+}
+
+}  // namespace
+}  // namespace helios

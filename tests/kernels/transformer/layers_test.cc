@@ -1,0 +1,221 @@
+// Row-wise operations against float64, and each row alone.
+#include "kernels/transformer/layers.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/transformer/reference.h"
+#include "tests/kernels/transformer/kernel_test_data.h"
+
+namespace helios {
+namespace {
+
+using testing::bits_of;
+using testing::GuardedFloats;
+using testing::random_floats;
+using testing::to_bf16;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// Tolerances, relative to the float64 value.
+//   RMS norm: sum of squares in 16 lanes (about sqrt(hidden / 16) roundings), mean, root, division, two products.
+//   gated MLP: exp within 1 ulp, one sum, one division, two products, each half an ulp.
+//   one rounding to BF16: half a BF16 ulp on top.
+constexpr double kNormTolerance = 12 * 0x1p-24, kGateTolerance = 5 * 0x1p-24, kBf16Rounding = 0x1p-8;
+
+void expect_near(float actual, double expected, double relative) {
+  ASSERT_NEAR(actual, expected, std::fabs(expected) * relative + 1e-37);
+}
+
+TEST(Embed, WidensEveryTypeExactlyAndZeroesNegativeTokens) {
+  ThreadPool pool(2);
+  const int64_t hidden = 37;
+  const std::vector<float> table = random_floats(5 * hidden, 1);
+  const std::vector<uint16_t> bf16 = to_bf16(table);
+  std::vector<uint16_t> f16(table.size());
+  for (size_t i = 0; i < f16.size(); ++i) f16[i] = static_cast<uint16_t>(i * 131 % 0x7c00);
+  const std::vector<int32_t> tokens = {4, -1, 0, 4, 3};
+  for (const auto& [data, dtype] : {std::pair<const void*, DType>{table.data(), DType::kFloat32},
+                                    {bf16.data(), DType::kBFloat16},
+                                    {f16.data(), DType::kFloat16}}) {
+    for (const bool round : {false, true}) {
+      GuardedFloats out(5 * hidden);
+      const EmbedArgs args{data, dtype, hidden, tokens.data(), 5, out.data(), round};
+      embed(args, pool);
+      std::vector<double> expected(5 * hidden);
+      embed_reference(args, expected.data());
+      for (int64_t i = 0; i < 5 * hidden; ++i) {
+        const auto value = static_cast<float>(expected[i]);
+        ASSERT_EQ(out[i], round ? round_to_bf16(value) : value) << i;
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, MeetsFloat64AtOddSizesStridesAndInPlace) {
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    for (const int64_t hidden : {1, 7, 8, 16, 20, 33, 64, 1024, 4099}) {
+      const int64_t rows = hidden > 1000 ? 40 : 3, stride = hidden + 3;
+      const std::vector<float> x = random_floats(rows * stride, 2, 3.0f), weight = random_floats(hidden, 3);
+      for (const float eps : {1e-6f, 0.5f}) {
+        GuardedFloats out(rows * (hidden + 1));
+        RmsNormArgs args{x.data(), stride, weight.data(), eps, rows, hidden, out.data(), hidden + 1};
+        rms_norm(args, pool);
+        std::vector<double> expected(rows * hidden);
+        rms_norm_reference(args, expected.data());
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t i = 0; i < hidden; ++i) {
+            expect_near(out[r * (hidden + 1) + i], expected[r * hidden + i], kNormTolerance);
+          }
+          ASSERT_EQ(out[r * (hidden + 1) + hidden], -77.0f) << "wrote between rows";
+        }
+        const std::vector<float> apart = out.values();
+        std::vector<float> same = x;
+        args.x = args.out = same.data();
+        args.out_stride = stride;
+        rms_norm(args, pool);
+        args.round_bf16 = true;
+        args.x = x.data();
+        std::vector<float> rounded(rows * stride);
+        args.out = rounded.data();
+        rms_norm(args, pool);
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_EQ(bits_of(&same[r * stride], hidden), bits_of(&apart[r * (hidden + 1)], hidden));
+          for (int64_t i = 0; i < hidden; ++i) {
+            ASSERT_EQ(rounded[r * stride + i], round_to_bf16(apart[r * (hidden + 1) + i]));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, X1_SumsInSixteenVirtualLanesWhateverTheVectorWidth) {
+  ThreadPool pool(1);
+  const int64_t hidden = 133;
+  const std::vector<float> x = random_floats(hidden, 4), ones(hidden, 1.0f);
+  float lanes[16] = {};
+  for (int64_t i = 0; i < hidden; ++i) lanes[i % 16] = std::fma(x[i], x[i], lanes[i % 16]);
+  for (int half = 8; half > 0; half /= 2) {
+    for (int j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+  }
+  const float scale = 1.0f / std::sqrt(lanes[0] / hidden + 1e-5f);
+  std::vector<float> out(hidden);
+  rms_norm({x.data(), hidden, ones.data(), 1e-5f, 1, hidden, out.data(), hidden}, pool);
+  for (int64_t i = 0; i < hidden; ++i) ASSERT_EQ(out[i], x[i] * scale) << i;
+}
+
+TEST(AddPartials, AddsTheRanksAsATreeThenTheBiasThenTheResidual) {
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    for (const int world : {1, 2, 4, 8}) {
+      for (const auto& [rows, hidden] : {std::pair<int64_t, int64_t>{3, 21}, {40, 1030}}) {
+        for (const bool with_bias : {false, true}) {
+          const std::vector<float> partials = random_floats(world * rows * hidden, 5), bias = random_floats(hidden, 6);
+          const std::vector<float> before = random_floats(rows * hidden, 7);
+          GuardedFloats residual(rows * hidden);
+          std::copy(before.begin(), before.end(), residual.data());
+          const AddPartialsArgs args{partials.data(), world, rows, hidden, with_bias ? bias.data() : nullptr,
+                                     residual.data()};
+          std::vector<double> reference(rows * hidden);
+          add_partials_reference(args, reference.data());
+          add_partials(args, pool);
+          for (int64_t i = 0; i < rows * hidden; ++i) {
+            std::vector<float> level;
+            for (int r = 0; r < world; ++r) level.push_back(partials[r * rows * hidden + i]);
+            for (; level.size() > 1; level.resize(level.size() / 2)) {
+              for (size_t j = 0; j < level.size() / 2; ++j) level[j] = level[2 * j] + level[2 * j + 1];
+            }
+            const float sum = with_bias ? level[0] + bias[i % hidden] : level[0];
+            ASSERT_EQ(residual[i], before[i] + sum) << "world " << world << " at " << i;
+            ASSERT_NEAR(residual[i], reference[i], 1e-5);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GatedMlp, MeetsFloat64OverTheWholeRangeOfGates) {
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    for (const int64_t inner : {1, 5, 8, 19, 64, 3073}) {
+      const int64_t rows = inner > 1000 ? 20 : 3;
+      std::vector<float> gate_up = random_floats(rows * 2 * inner, 8, 4.0f);
+      for (int64_t i = 0; i < inner; ++i)
+        gate_up[i] = (static_cast<float>(i) / static_cast<float>(inner) - 0.5f) * 170.0f;
+      GuardedFloats out(rows * inner), rounded(rows * inner);
+      GatedMlpArgs args{gate_up.data(), rows, inner, out.data()};
+      gated_mlp(args, pool);
+      std::vector<double> expected(rows * inner);
+      gated_mlp_reference(args, expected.data());
+      args.out = rounded.data();
+      args.round_bf16 = true;
+      gated_mlp(args, pool);
+      for (int64_t i = 0; i < rows * inner; ++i) {
+        expect_near(out[i], expected[i], kGateTolerance);
+        ASSERT_EQ(rounded[i], round_to_bf16(out[i]));
+        expect_near(rounded[i], expected[i], kBf16Rounding);
+      }
+    }
+  }
+}
+
+TEST(GatedMlp, ExtremeGatesNeitherOverflowNorHideNan) {
+  ThreadPool pool(1);
+  const std::vector<float> gates = {1e30f, kInf, -1e30f, -200.0f, 0.0f, kNan, 200.0f, -0.0f, 1.0f};
+  std::vector<float> gate_up = gates;
+  gate_up.resize(2 * gates.size(), 2.0f);
+  std::vector<float> out(gates.size());
+  gated_mlp({gate_up.data(), 1, static_cast<int64_t>(gates.size()), out.data()}, pool);
+  EXPECT_EQ(out[0], 2e30f);
+  EXPECT_EQ(out[1], kInf);
+  EXPECT_EQ(out[2], 0.0f);
+  EXPECT_EQ(out[3], 0.0f);
+  EXPECT_EQ(out[4], 0.0f);
+  EXPECT_TRUE(std::isnan(out[5]));
+  EXPECT_EQ(out[6], 400.0f);
+  EXPECT_EQ(out[7], 0.0f);
+  EXPECT_NEAR(out[8], 2 / (1 + std::exp(-1.0)), 1e-6);
+}
+
+TEST(RowOperations, NanStaysInItsRow) {
+  ThreadPool pool(2);
+  const int64_t rows = 5, hidden = 40;
+  std::vector<float> x = random_floats(rows * hidden, 9);
+  x[2 * hidden + 11] = kNan;
+  x[3 * hidden + 39] = kInf;
+  const std::vector<float> weight(hidden, 1.0f);
+  std::vector<float> norm(rows * hidden), gated(rows * hidden / 2), sum(rows * hidden, 0.0f);
+  rms_norm({x.data(), hidden, weight.data(), 1e-6f, rows, hidden, norm.data(), hidden, true}, pool);
+  gated_mlp({x.data(), rows, hidden / 2, gated.data(), true}, pool);
+  add_partials({x.data(), 1, rows, hidden, nullptr, sum.data()}, pool);
+  for (int64_t r : {0, 1, 4}) {
+    for (int64_t i = 0; i < hidden; ++i) EXPECT_TRUE(std::isfinite(norm[r * hidden + i]));
+    for (int64_t i = 0; i < hidden / 2; ++i) EXPECT_TRUE(std::isfinite(gated[r * hidden / 2 + i]));
+    for (int64_t i = 0; i < hidden; ++i) EXPECT_TRUE(std::isfinite(sum[r * hidden + i]));
+  }
+  EXPECT_TRUE(std::isnan(norm[2 * hidden]));
+  EXPECT_TRUE(std::isnan(gated[2 * hidden / 2 + 11]));
+  EXPECT_TRUE(std::isnan(norm[3 * hidden + 39]));  // inf / inf
+}
+
+TEST(RowOperations, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
+  ThreadPool one(1), three(3);
+  const int64_t rows = 64, hidden = 1030;
+  const std::vector<float> x = random_floats(rows * 2 * hidden, 10), weight = random_floats(hidden, 11);
+  std::vector<float> norm(rows * hidden), gated(rows * hidden), row(hidden);
+  rms_norm({x.data(), hidden, weight.data(), 1e-6f, rows, hidden, norm.data(), hidden}, three);
+  gated_mlp({x.data(), rows, hidden, gated.data()}, three);
+  for (int64_t r = 0; r < rows; ++r) {
+    rms_norm({&x[r * hidden], hidden, weight.data(), 1e-6f, 1, hidden, row.data(), hidden}, one);
+    ASSERT_EQ(bits_of(row.data(), hidden), bits_of(&norm[r * hidden], hidden));
+    gated_mlp({&x[r * 2 * hidden], 1, hidden, row.data()}, one);
+    ASSERT_EQ(bits_of(row.data(), hidden), bits_of(&gated[r * hidden], hidden));
+  }
+}
+
+}  // namespace
+}  // namespace helios

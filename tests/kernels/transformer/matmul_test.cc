@@ -1,0 +1,293 @@
+// Matrix products against float64, and X1: a row's bits do not depend on its company, threads or sharding.
+#include "kernels/transformer/matmul.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "kernels/transformer/layers.h"
+#include "tests/kernels/transformer/kernel_test_data.h"
+
+namespace helios {
+namespace {
+
+using testing::bits_of;
+using testing::GuardedFloats;
+using testing::random_bf16_floats;
+using testing::random_floats;
+using testing::to_bf16;
+
+// Tolerance: k roundings of relative size 2^-24, each of a partial sum no larger than sum |x w|. Their signs are as
+// good as random, so they add up like sqrt(k), not k; twice that, and two more for the tree and the bias. A lost or
+// doubled term changes the result by about sum |x w| / k, which is hundreds of times more.
+double tolerance(const float* x, const float* w, int64_t k, double bias) {
+  double sum = std::fabs(bias);
+  for (int64_t i = 0; i < k; ++i) sum += std::fabs(static_cast<double>(x[i]) * w[i]);
+  return (2 * std::sqrt(static_cast<double>(k)) + 2) * 0x1p-24 * sum;
+}
+
+std::vector<int64_t> even_segments(int64_t k, int count) {
+  std::vector<int64_t> bounds;
+  for (int s = 0; s <= count; ++s) bounds.push_back(k * s / count);
+  return bounds;
+}
+
+struct Weights {
+  std::vector<float> values;  // [n, k], what the packed matrix holds exactly
+  PackedMatrix packed;
+};
+
+Weights make_weights(int64_t n, int64_t k, DType stored, std::span<const int64_t> segments, ThreadPool& pool,
+                     uint32_t seed = 5) {
+  Weights w;
+  w.values = stored == DType::kBFloat16 ? random_bf16_floats(n * k, seed) : random_floats(n * k, seed);
+  const WeightRows rows{w.values.data(), DType::kFloat32, n, k};
+  w.packed = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, stored, pool);
+  return w;
+}
+
+/// out [m, n] dense; scratch exactly as long as promised, guarded.
+std::vector<float> run_matmul(const PackedMatrix& w, const float* x, int64_t x_stride, int64_t m, const float* bias,
+                              ThreadPool& pool) {
+  const int64_t bytes = matmul_scratch_bytes(m, w.k(), pool.num_threads());
+  AlignedBuffer scratch(static_cast<size_t>(bytes + 64));
+  std::fill_n(static_cast<uint8_t*>(scratch.data()), bytes + 64, uint8_t{0xff});  // NaN everywhere
+  GuardedFloats out(m * (w.n() + 3));
+  matmul({x, x_stride, &w, bias, out.data(), w.n() + 3, m}, scratch.data(), pool);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(static_cast<uint8_t*>(scratch.data())[bytes + i], 0xff) << "scratch overrun";
+  std::vector<float> dense(m * w.n());
+  for (int64_t r = 0; r < m; ++r) {
+    for (int64_t c = 0; c < w.n(); ++c) dense[r * w.n() + c] = out[r * (w.n() + 3) + c];
+    for (int64_t c = w.n(); c < w.n() + 3; ++c) EXPECT_EQ(out[r * (w.n() + 3) + c], -77.0f) << "written past column n";
+  }
+  return dense;
+}
+
+struct Shape {
+  int64_t m, n, k;
+  int segments;
+};
+
+class MatmulShapes : public ::testing::TestWithParam<std::tuple<DType, Shape, int>> {};
+
+TEST_P(MatmulShapes, MeetFloat64) {
+  const auto [dtype, shape, threads] = GetParam();
+  ThreadPool pool(threads);
+  const auto [m, n, k, segments] = shape;
+  const Weights w = make_weights(n, k, dtype, even_segments(k, segments), pool);
+  const std::vector<float> x = random_floats(m * (k + 5), 7), bias = random_floats(n, 9);
+  std::vector<float> dense_x(m * k);
+  for (int64_t r = 0; r < m; ++r) std::copy_n(&x[r * (k + 5)], k, &dense_x[r * k]);
+  std::vector<double> expected(m * n);
+  matmul_reference(dense_x.data(), m, k, w.values.data(), n, bias.data(), expected.data());
+  const std::vector<float> out = run_matmul(w.packed, x.data(), k + 5, m, bias.data(), pool);
+  for (int64_t r = 0; r < m; ++r) {
+    for (int64_t c = 0; c < n; ++c) {
+      ASSERT_NEAR(out[r * n + c], expected[r * n + c], tolerance(&dense_x[r * k], &w.values[c * k], k, bias[c]))
+          << "row " << r << " column " << c;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MatmulShapes,
+    ::testing::Combine(::testing::Values(DType::kFloat32, DType::kBFloat16),
+                       ::testing::Values(Shape{1, 1, 1, 1}, Shape{3, 2, 3, 1}, Shape{1, 515, 43, 2},
+                                         Shape{2, 33, 64, 1}, Shape{5, 31, 1, 4}, Shape{6, 17, 43, 8},
+                                         Shape{7, 515, 129, 1}, Shape{13, 64, 300, 2}, Shape{29, 100, 777, 4},
+                                         Shape{40, 128, 515, 8}, Shape{200, 130, 301, 1}, Shape{401, 9, 64, 2},
+                                         Shape{64, 80, 1100, 2}),
+                       ::testing::Values(1, 2, 3)));
+
+TEST(Matmul, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const int segments : {1, 8}) {
+      ThreadPool one(1), two(2), five(5);
+      const int64_t n = 515, k = 603, most = 40;
+      const Weights w = make_weights(n, k, dtype, even_segments(k, segments), one);
+      const std::vector<float> x = random_floats(most * k, 11), bias = random_floats(n, 12);
+      std::vector<float> alone(most * n);
+      for (int64_t r = 0; r < most; ++r) {
+        const std::vector<float> row = run_matmul(w.packed, &x[r * k], k, 1, bias.data(), one);
+        std::copy(row.begin(), row.end(), &alone[r * n]);
+      }
+      for (int64_t m = 1; m <= most; ++m) {
+        for (ThreadPool* pool : {&one, &two, &five}) {
+          const int64_t first = most - m;  // each row meets every position in the batch
+          const std::vector<float> out = run_matmul(w.packed, &x[first * k], k, m, bias.data(), *pool);
+          ASSERT_EQ(bits_of(out.data(), m * n), bits_of(&alone[first * n], m * n)) << m << " rows, " << segments;
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, X1_LargeBatchesGiveTheBitsOfSmallOnes) {
+  ThreadPool one(1), two(2);
+  const int64_t n = 70, k = 1030, m = 500;
+  const Weights w = make_weights(n, k, DType::kBFloat16, even_segments(k, 4), one);
+  const std::vector<float> x = random_floats(m * k, 13);
+  const std::vector<float> all = run_matmul(w.packed, x.data(), k, m, nullptr, two);
+  for (const int64_t r : {0, 1, 191, 192, 193, 384, 499}) {
+    const std::vector<float> row = run_matmul(w.packed, &x[r * k], k, 1, nullptr, one);
+    ASSERT_EQ(bits_of(row.data(), n), bits_of(&all[r * n], n)) << r;
+  }
+}
+
+/// A rank at TP `world` owns 8 / world of the eight segments; add_partials is the rest of the tree.
+TEST(Matmul, X1_RanksThatOwnSubtreesAgreeWithOneMatrix) {
+  ThreadPool pool(2);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const int64_t k : {344, 43, 5}) {  // 43: segments of 5 and 6; 5: empty segments among them
+      const int64_t n = 72, m = 9;
+      const std::vector<int64_t> bounds = even_segments(k, 8);
+      const Weights whole = make_weights(n, k, dtype, bounds, pool);
+      const std::vector<float> x = random_floats(m * k, 14);
+      const std::vector<float> expected = run_matmul(whole.packed, x.data(), k, m, nullptr, pool);
+      for (const int world : {2, 4, 8}) {
+        std::vector<float> partials;
+        for (int rank = 0; rank < world; ++rank) {
+          const int64_t begin = bounds[8 / world * rank], end = bounds[8 / world * (rank + 1)];
+          std::vector<int64_t> own;
+          for (int s = 8 / world * rank; s <= 8 / world * (rank + 1); ++s) own.push_back(bounds[s] - begin);
+          const WeightRows rows{whole.values.data(), DType::kFloat32, n, k};
+          const PackedMatrix shard = PackedMatrix::pack(std::span(&rows, 1), begin, end, own, dtype, pool);
+          const std::vector<float> part = run_matmul(shard, x.data() + begin, k, m, nullptr, pool);
+          partials.insert(partials.end(), part.begin(), part.end());
+        }
+        std::vector<float> sum(m * n, 0.0f);
+        add_partials({partials.data(), world, m, n, nullptr, sum.data()}, pool);
+        std::vector<float> from_zero(m * n, 0.0f);
+        add_partials({expected.data(), 1, m, n, nullptr, from_zero.data()}, pool);
+        ASSERT_EQ(bits_of(sum.data(), m * n), bits_of(from_zero.data(), m * n)) << "world " << world << " k " << k;
+      }
+    }
+  }
+}
+
+TEST(Matmul, X1_ShardingColumnsChangesNoBit) {
+  ThreadPool pool(2);
+  const int64_t n = 96, k = 201, m = 7;
+  const Weights whole = make_weights(n, k, DType::kBFloat16, even_segments(k, 1), pool);
+  const std::vector<float> x = random_floats(m * k, 15);
+  const std::vector<float> expected = run_matmul(whole.packed, x.data(), k, m, nullptr, pool);
+  for (const int64_t begin : {0, 5, 48, 95}) {
+    const int64_t width = std::min<int64_t>(n - begin, 37);
+    const WeightRows rows{&whole.values[begin * k], DType::kFloat32, width, k};
+    const std::vector<int64_t> segments = {0, k};
+    const PackedMatrix shard = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, DType::kBFloat16, pool);
+    const std::vector<float> out = run_matmul(shard, x.data(), k, m, nullptr, pool);
+    for (int64_t r = 0; r < m; ++r) {
+      ASSERT_EQ(bits_of(&out[r * width], width), bits_of(&expected[r * n + begin], width));
+    }
+  }
+}
+
+TEST(Matmul, TheOrderAlongKIsAscendingFusedMultiplyAdds) {
+  // One large term that swallows small ones before it, but not after it was cancelled: any other order differs.
+  ThreadPool pool(1);
+  const int64_t k = 700;
+  std::vector<float> w = random_floats(k, 21);
+  w[600] = 1e8f, w[601] = -1e8f;
+  const std::vector<float> x(k, 1.0f);
+  const WeightRows rows{w.data(), DType::kFloat32, 1, k};
+  const std::vector<int64_t> segments = {0, k};
+  const PackedMatrix packed = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, DType::kFloat32, pool);
+  float expected = 0;
+  for (int64_t i = 0; i < k; ++i) expected = std::fma(x[i], w[i], expected);
+  for (const int64_t m : {1, 4, 5, 11}) {
+    std::vector<float> batch(m * k, 1.0f);
+    const std::vector<float> out = run_matmul(packed, batch.data(), k, m, nullptr, pool);
+    for (const float value : out) EXPECT_EQ(value, expected) << m;
+  }
+}
+
+TEST(Matmul, NanAndInfinityStayInTheirRowAndTheirColumn) {
+  ThreadPool pool(2);
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  for (const int64_t k : {43, 44}) {
+    const int64_t n = 35, m = 9;
+    std::vector<float> w = random_bf16_floats(n * k, 16);
+    w[20 * k + 3] = nan;      // poisons column 20 only
+    w[34 * k + k - 1] = inf;  // the last column of the padded panel
+    const WeightRows rows{w.data(), DType::kFloat32, n, k};
+    const PackedMatrix packed =
+        PackedMatrix::pack(std::span(&rows, 1), 0, k, even_segments(k, 2), DType::kBFloat16, pool);
+    std::vector<float> x = random_floats(m * k, 17);
+    x[4 * k + 42] = inf;  // poisons row 4 only
+    const std::vector<float> out = run_matmul(packed, x.data(), k, m, nullptr, pool);
+    for (int64_t r = 0; r < m; ++r) {
+      for (int64_t c = 0; c < n; ++c) {
+        const float value = out[r * n + c];
+        if (c == 20) {
+          EXPECT_TRUE(std::isnan(value));
+        } else if (r == 4 || c == 34) {
+          EXPECT_FALSE(std::isfinite(value));
+        } else {
+          EXPECT_TRUE(std::isfinite(value)) << r << "," << c;
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedMatrix, StacksPartsOfDifferentTypesAndTakesTheirColumns) {
+  ThreadPool pool(2);
+  const int64_t k = 37, stride = 50, begin = 7;
+  const std::vector<float> a = random_bf16_floats(3 * stride, 18), b = random_bf16_floats(20 * stride, 19);
+  const std::vector<uint16_t> a_bits = to_bf16(a);
+  std::vector<uint16_t> half(2 * stride);
+  for (size_t i = 0; i < half.size(); ++i) half[i] = static_cast<uint16_t>(0x3c00 + 8 * i);  // 1, 1 + 2^-7, ...: exact
+  const std::vector<WeightRows> parts = {{a_bits.data(), DType::kBFloat16, 3, stride},
+                                         {b.data(), DType::kFloat32, 20, stride},
+                                         {half.data(), DType::kFloat16, 2, stride}};
+  std::vector<float> dense;
+  for (int64_t r = 0; r < 3; ++r) dense.insert(dense.end(), &a[r * stride + begin], &a[r * stride + begin + k]);
+  for (int64_t r = 0; r < 20; ++r) dense.insert(dense.end(), &b[r * stride + begin], &b[r * stride + begin + k]);
+  for (int64_t r = 0; r < 2; ++r) {
+    for (int64_t i = 0; i < k; ++i) dense.push_back(f16_to_float(half[r * stride + begin + i]));
+  }
+  for (const DType stored : {DType::kFloat32, DType::kBFloat16}) {
+    const PackedMatrix packed = PackedMatrix::pack(parts, begin, begin + k, even_segments(k, 1), stored, pool);
+    ASSERT_EQ(packed.n(), 25);
+    ASSERT_EQ(packed.k(), k);
+    EXPECT_EQ(packed.dtype(), stored);
+    EXPECT_GE(packed.bytes(), 25 * k * static_cast<int64_t>(dtype_bytes(stored)));
+    // The identity reads the stored weights back.
+    std::vector<float> identity(k * k, 0.0f);
+    for (int64_t i = 0; i < k; ++i) identity[i * k + i] = 1.0f;
+    const std::vector<float> out = run_matmul(packed, identity.data(), k, k, nullptr, pool);
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t c = 0; c < 25; ++c) ASSERT_EQ(out[i * 25 + c], dense[c * k + i]) << i << "," << c;
+    }
+  }
+}
+
+TEST(PackedMatrix, RoundsWiderSourcesToNearestEven) {
+  ThreadPool pool(1);
+  const std::vector<float> w = {1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, 1.0f + 0x1.1p-8f, -(1.0f + 0x1p-8f)};
+  const WeightRows rows{w.data(), DType::kFloat32, 4, 1};
+  const std::vector<int64_t> segments = {0, 1};
+  const PackedMatrix packed = PackedMatrix::pack(std::span(&rows, 1), 0, 1, segments, DType::kBFloat16, pool);
+  const float x = 1.0f;
+  const std::vector<float> out = run_matmul(packed, &x, 1, 1, nullptr, pool);
+  EXPECT_EQ(out, (std::vector<float>{1.0f, 1.0f + 4 * 0x1p-8f, 1.0f + 0x1p-7f, -1.0f}));
+}
+
+TEST(Matmul, NothingToDoIsDone) {
+  ThreadPool pool(2);
+  const Weights w = make_weights(20, 8, DType::kBFloat16, even_segments(8, 1), pool);
+  matmul({nullptr, 8, &w.packed, nullptr, nullptr, 20, 0}, nullptr, pool);
+  // A rank that owns no column of k at all contributes +0, plus the bias.
+  const WeightRows rows{w.values.data(), DType::kFloat32, 20, 8};
+  const std::vector<int64_t> empty = {0, 0, 0};
+  const PackedMatrix nothing = PackedMatrix::pack(std::span(&rows, 1), 3, 3, empty, DType::kBFloat16, pool);
+  const std::vector<float> bias = random_floats(20, 20);
+  const std::vector<float> x(8, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(run_matmul(nothing, x.data(), 8, 1, bias.data(), pool), bias);
+  const std::vector<float> zeros = run_matmul(nothing, x.data(), 0, 6, nullptr, pool);
+  EXPECT_EQ(bits_of(zeros.data(), 120), std::vector<uint32_t>(120, 0));  // +0, not -0
+}
+
+}  // namespace
+}  // namespace helios
