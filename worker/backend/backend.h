@@ -1,0 +1,121 @@
+// The little that executor, model and frames need from a device: memory, streams, events, graphs.
+//
+// Written once against this, run on every device. Prepare, then replay: launches are only recorded, inside a capture,
+// and a replay allocates nothing. Work on one stream runs in order; between streams only an event orders it, on the CPU
+// as on a GPU, so a forgotten wait is a real bug on both. Thread: see each class.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace helios {
+
+/// The device failed or ran out of memory. Collective failures inside a graph keep their own type.
+class DeviceError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Zeroed device or pinned host memory; move-only owner. Aligned for any vector unit (64 bytes).
+class Memory {
+ public:
+  using Release = void (*)(void* data, size_t bytes);
+
+  Memory() = default;
+  Memory(void* data, size_t bytes, Release release) : data_(data), bytes_(bytes), release_(release) {}
+  ~Memory() {
+    if (data_) release_(data_, bytes_);
+  }
+  Memory(Memory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), release_(other.release_) {}
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(release_, other.release_);
+    return *this;
+  }
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  Release release_ = nullptr;
+};
+
+/// A point in a stream. Recorded by the stream's thread of use; synchronize() and query() from any thread that knows
+/// (by its own synchronisation) that the record has been enqueued. Reusable.
+class Event {
+ public:
+  virtual ~Event() = default;
+  /// Waits until the last record has been reached; at once when there was none. Rethrows what stopped the stream before
+  /// that point (CollectiveError, DeviceError).
+  virtual void synchronize() = 0;
+  /// True when the last record has been reached, or failed.
+  virtual bool query() const = 0;
+};
+
+/// A captured program: launches with fixed pointers. Must outlive its replays.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual int num_launches() const = 0;
+};
+
+/// An ordered queue of device work. One thread enqueues. Nothing here waits for the device except synchronize() and a
+/// full queue.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  /// Between device and pinned memory, or within either.
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  /// `rows` pieces of `row_bytes`, to_pitch and from_pitch bytes apart.
+  virtual void copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
+                         size_t rows) = 0;
+  virtual void record(Event& event) = 0;
+  /// Later work waits for the event's latest record. A failure before that record fails this stream too.
+  virtual void wait(Event& event) = 0;
+
+  /// Between these, launch() records instead of running.
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<Graph> end_capture() = 0;
+  /// A kernel or an exchange with fixed pointers; only inside a capture. On the CPU `call` runs at each replay; on CUDA
+  /// it runs once, now, and what it launches is captured. It may throw CollectiveError.
+  virtual void launch(std::function<void()> call) = 0;
+  virtual void replay(const Graph& graph) = 0;
+
+  /// Waits for everything enqueued; rethrows a failure.
+  virtual void synchronize() = 0;
+};
+
+/// One device. Thread-safe after construction.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;  // "cpu", "cuda"
+
+  /// Throw DeviceError, naming the size.
+  virtual Memory device_memory(size_t bytes) = 0;
+  virtual Memory pinned_memory(size_t bytes) = 0;
+  /// Bytes that could still be allocated, limits of the container included.
+  virtual int64_t free_memory() const = 0;
+
+  virtual std::unique_ptr<Stream> make_stream(std::string_view stream_name) = 0;
+  virtual std::unique_ptr<Event> make_event() = 0;
+};
+
+std::unique_ptr<Backend> make_cpu_backend();
+
+}  // namespace helios
