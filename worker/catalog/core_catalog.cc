@@ -1,0 +1,88 @@
+#include "worker/catalog/core_catalog.h"
+
+#include "common/contract/completion_layout.h"
+
+namespace helios {
+
+std::vector<BufferDeclaration> bundle_declarations(const CoreShape& s) {
+  const int64_t capacity = s.slot_capacity, t = s.token_capacity;
+  std::vector<BufferDeclaration> out;
+  out.push_back({std::string(buffer_name::kRecords),
+                 BufferDtype::kInt64,
+                 {kNumFrames, capacity, record_words(s.token_capacity)}});
+  if (s.alternatives == 0) return out;
+  const int64_t last = s.token_ids ? kPackedWords : packed_words(s.alternatives);
+  out.push_back({std::string(buffer_name::kLogprobs), BufferDtype::kInt32, {kNumFrames, capacity, t, last}});
+  out.push_back({std::string(buffer_name::kRequested), BufferDtype::kInt32, {capacity}});
+  if (!s.token_ids) return out;
+  out.push_back({std::string(buffer_name::kTokenIds), BufferDtype::kInt32, {capacity, kMaxSelectedIds}});
+  out.push_back({std::string(buffer_name::kTokenIdCounts), BufferDtype::kInt32, {capacity}});
+  return out;
+}
+
+int64_t declared_bytes(const BufferDeclaration& buffer) {
+  int64_t bytes = buffer.dtype == BufferDtype::kInt64 ? 8 : 4;
+  if (buffer.dtype == BufferDtype::kBFloat16 || buffer.dtype == BufferDtype::kFloat16) bytes = 2;
+  for (const int64_t extent : buffer.shape) bytes *= extent;
+  return bytes;
+}
+
+int32_t row_capacity(const CoreShape& s, Operation operation) {
+  switch (operation) {
+    case Operation::kPrefill:
+      return s.prefill_chunk;
+    case Operation::kDecode:
+      return s.slot_capacity;
+    case Operation::kMixed:
+      return s.prefill_chunk + s.slot_capacity;
+    default:
+      return 0;
+  }
+}
+
+std::vector<GraphDeclaration> graph_declarations(const CoreShape& s) {
+  std::vector<GraphDeclaration> out;
+  out.push_back(
+      {.operation = Operation::kAdmission,
+       .row_capacity = 0,
+       .bindings = {ValueSource::kSlotStates, ValueSource::kBlockTables, ValueSource::kFrame, ValueSource::kSequence},
+       .outputs = {std::string(buffer_name::kRecords)}});
+  for (const Operation operation : {Operation::kPrefill, Operation::kDecode, Operation::kMixed}) {
+    GraphDeclaration graph{.operation = operation,
+                           .row_capacity = row_capacity(s, operation),
+                           .bindings = {ValueSource::kLaneSlots, ValueSource::kLaneEpochs, ValueSource::kLaneRoles,
+                                        ValueSource::kLaneSamples, ValueSource::kRowTokens, ValueSource::kRowPositions,
+                                        ValueSource::kLaneCount, ValueSource::kBlockTables, ValueSource::kSlotStates,
+                                        ValueSource::kFrame, ValueSource::kSequence},
+                           .outputs = {std::string(buffer_name::kRecords)}};
+    if (s.alternatives > 0) {
+      graph.bindings.push_back(ValueSource::kLogprobRequested);
+      graph.outputs.emplace_back(buffer_name::kLogprobs);
+    }
+    if (s.alternatives > 0 && s.token_ids) {
+      graph.bindings.push_back(ValueSource::kLogprobTokenIds);
+      graph.bindings.push_back(ValueSource::kLogprobTokenIdCounts);
+    }
+    out.push_back(std::move(graph));
+  }
+  return out;
+}
+
+Result<CoreManifest> build_manifest(const CoreShape& s) {
+  CoreManifest out{.model_type = s.model_type,
+                   .device = s.device,
+                   .dtype = s.dtype,
+                   .vocab_size = s.vocab_size,
+                   .max_model_len = s.max_model_len,
+                   .slot_capacity = s.slot_capacity,
+                   .token_capacity = s.token_capacity,
+                   .prefill_chunk = s.prefill_chunk,
+                   .kv_block_size = s.kv_block_size,
+                   .kv_num_blocks = s.kv_num_blocks,
+                   .buffers = bundle_declarations(s),
+                   .graphs = graph_declarations(s)};
+  if (auto capabilities = derive_capabilities(out); !capabilities) return capabilities.error();
+  return out;
+}
+
+}  // namespace helios

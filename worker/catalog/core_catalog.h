@@ -1,0 +1,45 @@
+// What a core says about itself: the completion bundle's declarations, the graphs with their bindings, the manifest.
+//
+// The declarations are made first; buffers are allocated from them and graphs captured for them, so what is declared is
+// what exists. Thread: start-up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/contract/core_manifest.h"
+
+namespace helios {
+
+/// The shape of a core, decided before anything is allocated.
+struct CoreShape {
+  std::string model_type, device, dtype;
+  int64_t vocab_size = 0;
+  int32_t max_model_len = 0;
+  int32_t slot_capacity = 0;
+  int32_t token_capacity = 0;  // T, resolved
+  int32_t prefill_chunk = 0;
+  int32_t kv_block_size = 0;
+  int32_t kv_num_blocks = 0;
+  int32_t alternatives = 0;  // K; 0: no logprob buffers (R34)
+  bool token_ids = false;    // the id inputs; only with K = 20, whose layout they fix at 258 words
+};
+
+/// The bundle: records alone with K = 0, records, packed output and flags without the id inputs, else all five (R10,
+/// R35).
+std::vector<BufferDeclaration> bundle_declarations(const CoreShape& shape);
+
+/// Elements times bytes of a declared buffer.
+int64_t declared_bytes(const BufferDeclaration& buffer);
+
+/// Admission (no rows), prefill, decode and mixed, with row capacities and bindings (R12, R14).
+std::vector<GraphDeclaration> graph_declarations(const CoreShape& shape);
+
+/// Rows that an operation's graph can hold.
+int32_t row_capacity(const CoreShape& shape, Operation operation);
+
+/// The manifest without its memory report, checked by derive_capabilities(). Errors: kMismatch.
+Result<CoreManifest> build_manifest(const CoreShape& shape);
+
+}  // namespace helios
