@@ -1,0 +1,30 @@
+// Block storage for this rank's keys and values, FP32, one pair of arrays a layer. Blocks hold kKvBlockSize absolute
+// positions; which block belongs to whom is the coordinator's business.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/transformer/attention.h"
+#include "worker/backend/backend.h"
+
+namespace helios {
+
+class KvCache {
+ public:
+  /// Throws DeviceError.
+  KvCache(Backend& backend, int num_layers, int kv_heads, int head_dim, int64_t num_blocks);
+
+  KvLayer layer(int i) const { return layers_[static_cast<size_t>(i)]; }
+  int64_t bytes() const { return static_cast<int64_t>(storage_.bytes()); }
+
+  static int64_t block_bytes(int num_layers, int kv_heads, int head_dim) {
+    return int64_t{2} * num_layers * kv_heads * head_dim * kKvBlockSize * static_cast<int64_t>(sizeof(float));
+  }
+
+ private:
+  Memory storage_;
+  std::vector<KvLayer> layers_;
+};
+
+}  // namespace helios
