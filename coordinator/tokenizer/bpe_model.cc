@@ -1,0 +1,209 @@
+// See bpe_model.h. Two merge loops with one result: a scan for short words, a heap for long ones.
+#include "coordinator/tokenizer/bpe_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <queue>
+
+#include "coordinator/tokenizer/token_bytes.h"
+#include "coordinator/tokenizer/utf8.h"
+
+namespace helios {
+namespace {
+
+constexpr size_t kShortWord = 24;  // symbols; above it the heap wins
+
+uint64_t pair_key(TokenId left, TokenId right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+size_t mix(uint64_t key) {
+  key *= 0x9E3779B97F4A7C15ULL;
+  return static_cast<size_t>(key ^ key >> 29);
+}
+
+TokenId find_piece(const Vocabulary& vocabulary, const std::string& piece) {
+  const auto it = vocabulary.find(piece);
+  return it == vocabulary.end() ? -1 : it->second;
+}
+
+}  // namespace
+
+BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges, BpeOptions options)
+    : vocabulary_(vocabulary), options_(options) {
+  rules_.resize(std::bit_ceil(std::max<size_t>(16, merges.size() * 2)));
+  rule_mask_ = rules_.size() - 1;
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const BpeMerge& merge = merges[rank];
+    insert_rule({pair_key(merge.left, merge.right), static_cast<uint32_t>(rank), merge.merged});
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string piece;
+    if (options_.byte_level) {
+      append_utf8(byte_level_code_point(static_cast<uint8_t>(byte)), &piece);
+    } else {
+      piece = byte_fallback_piece(static_cast<uint8_t>(byte));
+    }
+    byte_tokens_[byte] = find_piece(vocabulary_, piece);
+  }
+  for (int c = 0; c < 128; ++c) ascii_tokens_[c] = find_piece(vocabulary_, std::string(1, static_cast<char>(c)));
+  if (options_.byte_level && options_.ignore_merges) {
+    for (const auto& [piece, id] : vocabulary_) {
+      if (std::optional<std::string> bytes = byte_level_bytes(piece)) whole_words_.emplace(std::move(*bytes), id);
+    }
+  }
+}
+
+void BpeModel::insert_rule(const Rule& rule) {
+  size_t slot = mix(rule.pair) & rule_mask_;
+  while (rules_[slot].pair != kEmpty && rules_[slot].pair != rule.pair) slot = (slot + 1) & rule_mask_;
+  rules_[slot] = rule;
+}
+
+const BpeModel::Rule* BpeModel::find_rule(TokenId left, TokenId right) const {
+  const uint64_t key = pair_key(left, right);
+  size_t slot = mix(key) & rule_mask_;
+  while (rules_[slot].pair != key) {
+    if (rules_[slot].pair == kEmpty) return nullptr;
+    slot = (slot + 1) & rule_mask_;
+  }
+  return &rules_[slot];
+}
+
+void BpeModel::encode_word(std::string_view word, std::vector<TokenId>* ids) const {
+  if (options_.ignore_merges) {
+    const auto& words = options_.byte_level ? whole_words_ : vocabulary_;
+    if (const auto it = words.find(std::string(word)); it != words.end()) return ids->push_back(it->second);
+  }
+  thread_local std::vector<TokenId> symbols;
+  symbols.clear();
+  initial_symbols(word, &symbols);
+  if (symbols.size() <= kShortWord) {
+    merge_short(&symbols);
+  } else {
+    merge_long(&symbols);
+  }
+  ids->insert(ids->end(), symbols.begin(), symbols.end());
+}
+
+void BpeModel::initial_symbols(std::string_view word, std::vector<TokenId>* symbols) const {
+  if (!options_.byte_level) return character_symbols(word, symbols);
+  bool pending_unk = false;
+  const auto flush_unk = [&] {
+    if (pending_unk) symbols->push_back(*options_.unk);
+    pending_unk = false;
+  };
+  for (const char c : word) {
+    const TokenId id = byte_tokens_[static_cast<uint8_t>(c)];
+    if (id >= 0) {
+      flush_unk();
+      symbols->push_back(id);
+    } else if (options_.unk) {
+      if (!options_.fuse_unk) flush_unk();
+      pending_unk = true;
+    }
+  }
+  flush_unk();
+}
+
+TokenId BpeModel::find_character(std::string_view character) const {
+  if (character.size() == 1) return ascii_tokens_[static_cast<uint8_t>(character[0])];
+  return find_piece(vocabulary_, std::string(character));
+}
+
+void BpeModel::character_symbols(std::string_view word, std::vector<TokenId>* symbols) const {
+  bool pending_unk = false;
+  while (!word.empty()) {
+    const std::string_view character = word.substr(0, next_utf8(word).size);
+    word.remove_prefix(character.size());
+    if (const TokenId id = find_character(character); id >= 0) {
+      if (pending_unk) symbols->push_back(*options_.unk);
+      pending_unk = false;
+      symbols->push_back(id);
+      continue;
+    }
+    const auto has_byte_token = [this](char c) { return byte_tokens_[static_cast<uint8_t>(c)] >= 0; };
+    if (options_.byte_fallback && std::all_of(character.begin(), character.end(), has_byte_token)) {
+      // As the reference: a pending unknown stays pending here, and comes out after these bytes.
+      for (const char c : character) symbols->push_back(byte_tokens_[static_cast<uint8_t>(c)]);
+    } else if (options_.unk) {
+      if (pending_unk && !options_.fuse_unk) symbols->push_back(*options_.unk);
+      pending_unk = true;
+    }
+  }
+  if (pending_unk) symbols->push_back(*options_.unk);
+}
+
+void BpeModel::merge_short(std::vector<TokenId>* symbols) const {
+  std::array<const Rule*, kShortWord> rules{};  // of the pair that begins at each symbol
+  size_t count = symbols->size();
+  TokenId* ids = symbols->data();
+  for (size_t i = 0; i + 1 < count; ++i) rules[i] = find_rule(ids[i], ids[i + 1]);
+  while (true) {
+    size_t best = count;
+    for (size_t i = 0; i + 1 < count; ++i) {
+      if (rules[i] && (best == count || rules[i]->rank < rules[best]->rank)) best = i;
+    }
+    if (best == count) break;
+    ids[best] = rules[best]->merged;
+    --count;
+    for (size_t i = best + 1; i < count; ++i) {
+      ids[i] = ids[i + 1];
+      rules[i] = rules[i + 1];
+    }
+    if (best > 0) rules[best - 1] = find_rule(ids[best - 1], ids[best]);
+    rules[best] = best + 1 < count ? find_rule(ids[best], ids[best + 1]) : nullptr;
+  }
+  symbols->resize(count);
+}
+
+void BpeModel::merge_long(std::vector<TokenId>* symbols) const {
+  struct Candidate {
+    uint32_t rank;
+    uint32_t position;
+    TokenId merged;
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : position > other.position;
+    }
+  };
+  struct Link {
+    int32_t previous;
+    int32_t next;
+  };
+  std::vector<TokenId>& ids = *symbols;
+  const auto count = static_cast<int32_t>(ids.size());
+  std::vector<Link> links(ids.size());
+  std::vector<Candidate> initial;
+  for (int32_t i = 0; i < count; ++i) {
+    links[i] = {i - 1, i + 1 < count ? i + 1 : -1};
+    if (i + 1 == count) break;
+    if (const Rule* rule = find_rule(ids[i], ids[i + 1])) {
+      initial.push_back({rule->rank, static_cast<uint32_t>(i), rule->merged});
+    }
+  }
+  std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue({}, std::move(initial));
+  const auto offer = [&](int32_t position) {
+    if (position < 0 || links[position].next < 0) return;
+    if (const Rule* rule = find_rule(ids[position], ids[links[position].next])) {
+      queue.push({rule->rank, static_cast<uint32_t>(position), rule->merged});
+    }
+  };
+  while (!queue.empty()) {
+    const Candidate top = queue.top();
+    queue.pop();
+    const auto at = static_cast<int32_t>(top.position);
+    if (ids[at] < 0 || links[at].next < 0) continue;  // merged away, or nothing left to its right
+    const int32_t right = links[at].next;
+    const Rule* rule = find_rule(ids[at], ids[right]);
+    if (!rule || rule->merged != top.merged) continue;  // the pair here is another by now
+    ids[at] = top.merged;
+    ids[right] = -1;
+    links[at].next = links[right].next;
+    if (links[at].next >= 0) links[links[at].next].previous = at;
+    offer(links[at].previous);
+    offer(at);
+  }
+  ids.erase(std::remove(ids.begin(), ids.end(), -1), ids.end());
+}
+
+}  // namespace helios
