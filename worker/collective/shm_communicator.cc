@@ -105,6 +105,7 @@ void ShmCommunicator::all_gather(std::span<const std::byte> in, std::span<std::b
   do {  // once also for an empty payload: the ranks stay in step
     const size_t piece = std::min(bytes - begin, kShmSlotBytes);
     const int which = static_cast<int>((exchange_ + 1) & 1);
+    check_not_broken();
     if (piece > 0) std::memcpy(segment_->slot(rank_.value, which), in.data() + begin, piece);
     arrive(bytes);
     if (piece > 0 && own != in.data()) std::memcpy(own + begin, in.data() + begin, piece);  // while the others come
@@ -119,9 +120,16 @@ void ShmCommunicator::all_gather(std::span<const std::byte> in, std::span<std::b
 }
 
 void ShmCommunicator::barrier() {
+  check_not_broken();
   arrive(kBarrier);
   wait_for_peers();
   for (int peer = 0; peer < world_size(); ++peer) check_same_payload(peer, kBarrier);
+}
+
+// Before every write: in a broken group nothing says that the peers have finished reading what would be overwritten.
+void ShmCommunicator::check_not_broken() const {
+  if (segment_->header().arrivals.load(std::memory_order_acquire) & kBroken) [[unlikely]]
+    throw_broken();
 }
 
 void ShmCommunicator::arrive(uint64_t payload_bytes) {

@@ -36,6 +36,7 @@ class ShmCommunicator final : public Communicator {
   void abort(const std::string& reason) noexcept override;
 
  private:
+  void check_not_broken() const;
   void arrive(uint64_t payload_bytes);
   void wait_for_peers();
   void sleep_for_peers(uint64_t complete);
