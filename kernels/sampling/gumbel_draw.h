@@ -1,0 +1,38 @@
+// Gumbel-max over the survivors of a shard: the arg max of logit / temperature + gumbel(noise).
+//
+// The scores that are compared are FP64 and defined by (row, id) alone; which ids are skipped is only a matter of
+// speed. An id needs noise only if its block's largest logit could still win with the largest noise, and its score only
+// if its 32 bits fall below what the running best leaves: a few dozen of 151,936. One item is one (row, tile); a thread
+// carries its running best from tile to tile of a row.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/thread_pool.h"
+#include "kernels/logprobs/vocab_tiles.h"
+#include "kernels/sampling/philox.h"
+#include "kernels/sampling/row_scan.h"
+#include "kernels/sampling/sampling_row.h"
+
+namespace helios {
+
+/// The score of one id; -inf logits never come here.
+inline double gumbel_score(const SamplingRow& row, float logit, TokenId id) {
+  return static_cast<double>(logit) / static_cast<double>(row.temperature) +
+         gumbel(token_noise(row.seed, row.position, id));
+}
+
+struct GumbelDrawArgs {
+  const float* logits = nullptr;  // [rows, stride]
+  int64_t stride = 0;
+  const SamplingRow* rows = nullptr;  // greedy and broken ones are passed over
+  int num_rows = 0;
+  const ShardTiles* shard = nullptr;
+  const TileScan* scans = nullptr;    // [num_rows, tiles]
+  SampledToken* tile_best = nullptr;  // [num_rows, tiles] scratch
+  SampledToken* best = nullptr;       // [num_rows] out: this shard's winner; id -1 when nothing here survives
+};
+
+void gumbel_draw(const GumbelDrawArgs& args, ThreadPool& pool);
+
+}  // namespace helios
