@@ -2,3 +2,7 @@
 helios_room(helios_generation_logprobs
   SOURCES generation_logprobs.cc
   LINKS helios_base helios_contract helios_collective helios_kernels_base helios_kernels_logprobs)
+
+helios_room(helios_sampler
+  SOURCES sampler.cc
+  LINKS helios_base helios_collective helios_kernels_base helios_kernels_logprobs helios_kernels_sampling)

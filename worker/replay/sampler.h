@@ -1,9 +1,10 @@
 // Chooses each sampling row's next token on the sharded logits with small fixed exchanges (X3).
 //
 // Order of transformations: temperature, min-p, top-k, top-p, then Gumbel-max over the survivors with stateless Philox
-// noise keyed by the slot's seed and counted by (position, token id). The result depends on the row alone: not on batch,
-// order, or the number of shards. Temperature 0 is the arg max, the smaller id on ties. Raw logits are never written
-// (R2, R18). Thread: rank.
+// noise keyed by the slot's seed and counted by (position, token id). The result depends on the row alone: not on
+// batch, order, or the number of shards. Temperature 0 (below 1e-5) is the arg max, the smaller id on ties. Filters
+// keep whole ties: ids whose logits equal the k-th, or the one at which top-p is reached, all stay, wherever their
+// shard lies. Raw logits are never written (R2, R18). Thread: rank.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ struct SamplerArgs {
   const int32_t* row_slots = nullptr;      // [rows]; -1: no row, its token becomes -1
   const int32_t* row_positions = nullptr;  // [rows] absolute position of the token being sampled
   const SlotSampling* slots = nullptr;     // [capacity]
-  int32_t* tokens = nullptr;               // [rows] out; -1 when no logit of the row is finite: the request fails
+  int32_t* tokens = nullptr;               // [rows] out; -1 when the row is no distribution: a NaN, a +inf, or no
+                                           // finite logit. That request fails, the others do not
 };
 
 class Sampler {

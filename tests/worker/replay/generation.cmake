@@ -1,3 +1,7 @@
 helios_test(generation_logprobs_test LABEL unit SOURCES
   generation_logprobs_test.cc ${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc
   LINKS helios_generation_logprobs helios_logprobs_reference)
+
+helios_test(sampler_test LABEL unit SOURCES
+  sampler_test.cc ${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc
+  LINKS helios_sampler helios_sampling_reference)
