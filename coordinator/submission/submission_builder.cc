@@ -1,0 +1,50 @@
+#include "coordinator/submission/submission_builder.h"
+
+#include "common/base/check.h"
+
+namespace helios {
+namespace {
+
+Lane build_lane(const PlannedLane& planned) {
+  Lane lane{.slot = planned.tenancy.slot,
+            .epoch = planned.tenancy.epoch,
+            .role = planned.role,
+            .start = planned.start,
+            .samples = planned.samples};
+  if (planned.role == LaneRole::kPrefill) {
+    const auto first = planned.request->spec.prompt.begin() + planned.start;
+    lane.tokens.assign(first, first + planned.rows);
+  }
+  return lane;
+}
+
+}  // namespace
+
+bool lane_requests_logprobs(const PlannedLane& lane, const Capabilities& capabilities) {
+  return capabilities.max_logprobs > 0 && lane.samples && lane.request->spec.logprobs;
+}
+
+Submission build_submission(const Decision& decision, const Capabilities& capabilities, uint32_t incarnation,
+                            Sequence sequence, FrameIndex frame) {
+  Submission out{.incarnation = incarnation, .sequence = sequence, .frame = frame, .operation = decision.operation};
+  for (const PlannedAdmission& admission : decision.admissions) {
+    out.admissions.push_back({admission.tenancy.slot, admission.tenancy.epoch, admission.request->spec.sampling});
+    out.block_updates.push_back({admission.tenancy.slot, 0, admission.blocks});
+  }
+  out.logprob_requested.assign(capabilities.slot_capacity, 0);
+  out.logprob_token_id_counts.assign(capabilities.slot_capacity, 0);
+  for (const PlannedLane& lane : decision.lanes) {
+    out.lanes.push_back(build_lane(lane));
+    if (!lane_requests_logprobs(lane, capabilities)) continue;
+    const int32_t slot = lane.tenancy.slot.value;
+    out.logprob_requested[slot] = 1;
+    const auto& ids = lane.request->spec.logprob_token_ids;
+    if (ids.empty()) continue;
+    HELIOS_CHECK(capabilities.logprob_token_ids, slot);  // refused before admission otherwise
+    out.logprob_token_id_counts[slot] = static_cast<int32_t>(ids.size());
+    out.logprob_token_ids.push_back({lane.tenancy.slot, ids});
+  }
+  return out;
+}
+
+}  // namespace helios

@@ -1,0 +1,98 @@
+#include "coordinator/submission/submission_builder.h"
+
+#include "coordinator/scheduler/scheduler.h"
+#include "tests/support/small_core.h"
+
+#include <gtest/gtest.h>
+
+namespace helios {
+namespace {
+
+RequestSpec request(std::vector<TokenId> prompt, int max_tokens, bool logprobs, std::vector<TokenId> ids = {}) {
+  RequestSpec spec{.prompt = std::move(prompt), .logprobs = logprobs, .logprob_token_ids = std::move(ids)};
+  spec.sampling.max_tokens = max_tokens;
+  return spec;
+}
+
+Submission next(Scheduler& scheduler, uint64_t sequence) {
+  const Decision decision = scheduler.plan();
+  Submission out = build_submission(decision, scheduler.capabilities(), 3, Sequence(sequence), FrameIndex(0));
+  scheduler.commit(decision);
+  return out;
+}
+
+TEST(SubmissionBuilder, AdmissionsCarryTheWholeBlockTableOnce) {
+  Scheduler scheduler(testing::small_core());
+  scheduler.enqueue(RequestId(1), request({5, 6, 7}, 6, false));
+  const Submission first = next(scheduler, 1);
+  EXPECT_EQ(first.incarnation, 3u);
+  EXPECT_EQ(first.operation, Operation::kPrefill);
+  ASSERT_EQ(first.admissions.size(), 1u);
+  EXPECT_EQ(first.admissions[0].epoch, Epoch(1));
+  EXPECT_EQ(first.admissions[0].sampling.max_tokens, 6);
+  ASSERT_EQ(first.block_updates.size(), 1u);
+  EXPECT_EQ(first.block_updates[0].first, 0);
+  EXPECT_EQ(first.block_updates[0].blocks.size(), 3u);  // 9 positions of 4
+  ASSERT_EQ(first.lanes.size(), 1u);
+  EXPECT_EQ(first.lanes[0].tokens, (std::vector<TokenId>{5, 6, 7}));
+  EXPECT_EQ(first.lanes[0].start, 0);
+  EXPECT_TRUE(first.lanes[0].samples);
+
+  const Submission second = next(scheduler, 2);
+  EXPECT_TRUE(second.admissions.empty());
+  EXPECT_TRUE(second.block_updates.empty());
+  EXPECT_EQ(second.operation, Operation::kDecode);
+  EXPECT_TRUE(second.lanes[0].tokens.empty());
+  EXPECT_EQ(second.lanes[0].start, -1);
+}
+
+TEST(SubmissionBuilder, ChunksCarryTheirOwnTokens) {
+  Scheduler scheduler(testing::small_core());
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < 11; ++i) prompt.push_back(i + 1);
+  scheduler.enqueue(RequestId(1), request(prompt, 4, false));
+  next(scheduler, 1);
+  const Submission second = next(scheduler, 2);
+  EXPECT_EQ(second.lanes[0].start, 8);
+  EXPECT_EQ(second.lanes[0].tokens, (std::vector<TokenId>{9, 10, 11}));
+}
+
+TEST(SubmissionBuilder, FlagsAndCountsGoWholeAndIdsAsPrefixes) {  // R13
+  Scheduler scheduler(testing::small_core());
+  scheduler.enqueue(RequestId(1), request({1}, 4, true));
+  scheduler.enqueue(RequestId(2), request({1}, 4, false));
+  scheduler.enqueue(RequestId(3), request({1}, 4, true, {9, 4, 7}));
+  const Submission s = next(scheduler, 1);
+  EXPECT_EQ(s.logprob_requested, (std::vector<int32_t>{1, 0, 1, 0}));
+  EXPECT_EQ(s.logprob_token_id_counts, (std::vector<int32_t>{0, 0, 3, 0}));
+  ASSERT_EQ(s.logprob_token_ids.size(), 1u);
+  EXPECT_EQ(s.logprob_token_ids[0].slot, SlotIndex(2));
+  EXPECT_EQ(s.logprob_token_ids[0].ids, (std::vector<TokenId>{9, 4, 7}));
+}
+
+TEST(SubmissionBuilder, OnlyLanesOfTheSubmissionSetFlags) {  // R13
+  Scheduler scheduler(testing::small_core());
+  scheduler.enqueue(RequestId(1), request({1}, 1, true));
+  next(scheduler, 1);
+  scheduler.enqueue(RequestId(2), request({1}, 4, false));
+  const Submission s = next(scheduler, 2);  // request 1 may emit no more: it has no lane
+  ASSERT_EQ(s.lanes.size(), 1u);
+  EXPECT_EQ(s.logprob_requested, (std::vector<int32_t>{0, 0, 0, 0}));
+}
+
+TEST(SubmissionBuilder, AChunkThatDoesNotSampleSetsNoFlag) {
+  Scheduler scheduler(testing::small_core());
+  scheduler.enqueue(RequestId(1), request(std::vector<TokenId>(12, 1), 4, true));
+  EXPECT_EQ(next(scheduler, 1).logprob_requested[0], 0);
+  EXPECT_EQ(next(scheduler, 2).logprob_requested[0], 1);
+}
+
+TEST(SubmissionBuilder, ACoreWithoutTheBuffersNeverGetsAFlag) {  // R13, R34
+  Scheduler scheduler(testing::small_core({.logprobs = false}));
+  scheduler.enqueue(RequestId(1), request({1}, 4, true));
+  const Submission s = next(scheduler, 1);
+  EXPECT_EQ(s.logprob_requested, (std::vector<int32_t>{0, 0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace helios

@@ -1,0 +1,54 @@
+// A small core's declarations: a valid manifest and its capabilities, for tests of what reads them.
+#pragma once
+
+#include "common/contract/completion_layout.h"
+#include "common/contract/core_manifest.h"
+
+namespace helios::testing {
+
+struct SmallCoreOptions {
+  int64_t vocab_size = 100;
+  int32_t max_model_len = 64;
+  int32_t slot_capacity = 4;
+  int32_t prefill_chunk = 8;
+  int32_t kv_block_size = 4;
+  int32_t kv_num_blocks = 64;
+  bool logprobs = true;  // false: a core without the logprob buffers (R34)
+};
+
+inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
+  constexpr int32_t kT = 8;
+  const int64_t capacity = options.slot_capacity;
+  CoreManifest m{.model_type = "scripted",
+                 .device = "cpu",
+                 .dtype = "float32",
+                 .vocab_size = options.vocab_size,
+                 .max_model_len = options.max_model_len,
+                 .slot_capacity = options.slot_capacity,
+                 .token_capacity = kT,
+                 .prefill_chunk = options.prefill_chunk,
+                 .kv_block_size = options.kv_block_size,
+                 .kv_num_blocks = options.kv_num_blocks};
+  m.buffers.push_back(
+      {std::string(buffer_name::kRecords), BufferDtype::kInt64, {kNumFrames, capacity, record_words(kT)}});
+  std::vector<ValueSource> bindings{ValueSource::kLaneSlots};
+  if (options.logprobs) {
+    m.buffers.push_back(
+        {std::string(buffer_name::kLogprobs), BufferDtype::kInt32, {kNumFrames, capacity, kT, kPackedWords}});
+    m.buffers.push_back({std::string(buffer_name::kRequested), BufferDtype::kInt32, {capacity}});
+    m.buffers.push_back({std::string(buffer_name::kTokenIds), BufferDtype::kInt32, {capacity, kMaxSelectedIds}});
+    m.buffers.push_back({std::string(buffer_name::kTokenIdCounts), BufferDtype::kInt32, {capacity}});
+    bindings.insert(bindings.end(), {ValueSource::kLogprobRequested, ValueSource::kLogprobTokenIds,
+                                     ValueSource::kLogprobTokenIdCounts});
+  }
+  for (const Operation operation : {Operation::kPrefill, Operation::kDecode, Operation::kMixed}) {
+    m.graphs.push_back({operation, options.prefill_chunk + options.slot_capacity, bindings, {}});
+  }
+  return m;
+}
+
+inline Capabilities small_core(const SmallCoreOptions& options = {}) {
+  return derive_capabilities(small_core_manifest(options)).value();
+}
+
+}  // namespace helios::testing
