@@ -1,0 +1,528 @@
+#include "coordinator/engine/engine_loop.h"
+
+#include "common/base/check.h"
+#include "common/base/host_key.h"
+#include "common/base/log.h"
+#include "coordinator/submission/submission_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+namespace helios {
+namespace {
+
+// How late a lost process of this host is noticed at most, when nothing else wakes the loop.
+constexpr std::chrono::milliseconds kTick{50};
+constexpr int kMaxMessagesPerTurn = 1024;
+constexpr std::chrono::milliseconds kFlushLimit{200};
+
+double seconds(EngineLoop::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+/// The protocol has checked all of this with the client's own words; here it keeps ranks from faulting on what slipped
+/// through, or on what a newly loaded core no longer offers.
+Status check_sequence(const Capabilities& core, const RequestSpec& spec, int32_t num_logprobs) {
+  if (auto fits = Scheduler::check_fits(core, spec); !fits) return fits;
+  const auto refuse = [](std::string message) { return Error{Errc::kInvalidArgument, std::move(message)}; };
+  const auto in_vocabulary = [&](TokenId id) { return id >= 0 && id < core.vocab_size; };
+  if (!std::all_of(spec.prompt.begin(), spec.prompt.end(), in_vocabulary)) {
+    return refuse(fmt::format("the prompt has a token id outside 0 to {}", core.vocab_size - 1));
+  }
+  if (spec.sampling.stop_ids.size() > kMaxStopIds) {
+    return refuse(fmt::format("{} stop ids, expected at most {}", spec.sampling.stop_ids.size(), kMaxStopIds));
+  }
+  if (!spec.logprobs) return Ok{};
+  if (num_logprobs < 0 || num_logprobs > core.max_logprobs || core.max_logprobs == 0) {
+    return refuse(fmt::format("{} logprobs, the loaded core offers {}", num_logprobs, core.max_logprobs));
+  }
+  std::vector<TokenId> ids = spec.logprob_token_ids;
+  if (ids.empty()) return Ok{};
+  if (!core.logprob_token_ids) return refuse("the loaded core offers no logprob_token_ids");
+  std::sort(ids.begin(), ids.end());
+  const bool distinct = std::adjacent_find(ids.begin(), ids.end()) == ids.end();
+  if (!distinct || ids.size() > kMaxSelectedIds || !std::all_of(ids.begin(), ids.end(), in_vocabulary)) {
+    return refuse(fmt::format("logprob_token_ids: expected at most {} distinct ids in 0 to {}", kMaxSelectedIds,
+                              core.vocab_size - 1));
+  }
+  return Ok{};
+}
+
+RequestSpec spec_of(SequenceRequest request) {
+  return {.prompt = std::move(request.prompt),
+          .sampling = std::move(request.sampling),
+          .logprobs = request.logprobs,
+          .logprob_token_ids = std::move(request.logprob_token_ids)};
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(EngineConfig config, EngineObserver* observer)
+    : config_(std::move(config)), observer_(observer), inbox_(std::make_shared<RequestInbox>(config_.max_waiting)) {}
+
+EngineLoop::~EngineLoop() { stop(); }
+
+Result<std::string> EngineLoop::start() {
+  std::promise<Result<std::string>> bound;
+  auto result = bound.get_future();
+  thread_ = std::thread([this, bound = std::move(bound)]() mutable {
+    auto link = RankLink::bind(context_, config_.rank_endpoint);
+    if (!link) return bound.set_value(link.error());
+    {
+      std::lock_guard lock(end_mutex_);
+      ended_ = false;
+    }
+    endpoint_ = link->endpoint();
+    bound.set_value(endpoint_);
+    run(std::move(*link));
+  });
+  return result.get();
+}
+
+Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vector<SequenceRequest> requests,
+                                                                        std::function<void()> notify) {
+  std::optional<Capabilities> core;
+  {
+    std::lock_guard lock(status_mutex_);
+    core = status_.capabilities;
+  }
+  if (!core) return Error{Errc::kUnavailable, "no model is loaded yet"};
+  const auto shared_notify = std::make_shared<const std::function<void()>>(std::move(notify));
+  const TimePoint now = Clock::now();
+  std::vector<ArrivedSequence> sequences;
+  std::vector<std::shared_ptr<SequenceStream>> streams;
+  for (SequenceRequest& request : requests) {
+    const RequestId id(next_id_.fetch_add(1));
+    auto pipe = std::make_shared<SequencePipe>(id, config_.stream_capacity, inbox_);
+    const int32_t num_logprobs = request.num_logprobs;
+    RequestSpec spec = spec_of(std::move(request));
+    if (auto valid = check_sequence(*core, spec, num_logprobs); !valid) return valid.error();
+    sequences.push_back({id, std::move(spec), num_logprobs, pipe, shared_notify, now});
+    streams.push_back(std::make_shared<PipeStream>(std::move(pipe)));
+  }
+  if (auto pushed = inbox_->push(std::move(sequences)); !pushed) return pushed.error();
+  return streams;
+}
+
+void EngineLoop::drain(std::chrono::milliseconds limit) {
+  std::unique_lock lock(end_mutex_);
+  if (!drain_until_) drain_until_ = Clock::now() + limit;
+  inbox_->wake();
+  ended_changed_.wait(lock, [&] { return ended_; });
+}
+
+void EngineLoop::stop() {
+  {
+    std::unique_lock lock(end_mutex_);
+    stop_requested_ = true;
+    inbox_->wake();
+    ended_changed_.wait(lock, [&] { return ended_; });
+  }
+  std::lock_guard lock(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+void EngineLoop::run(RankLink link) {
+  link_.emplace(std::move(link));
+  ranks_.emplace(config_.ranks, host_key(), [this](const std::string& identity, const ControlMessage& message) {
+    return link_->send_control(identity, message);
+  });
+  log_info("engine_started", "endpoint={} ranks={}", endpoint_, config_.ranks.world_size);
+  publish();
+  while (!finished_) {
+    link_->wait(inbox_->wake_fd(), kTick);
+    turn();
+  }
+  inbox_->set_refusal("the server has stopped");
+  take_inbox();
+  fail_all(Error{Errc::kUnavailable, "the server has stopped"});
+  notify_touched();
+  link_->flush_on_close(kFlushLimit);
+  link_.reset();
+  publish();
+  log_info("engine_ended", "");
+  std::lock_guard lock(end_mutex_);
+  ended_ = true;
+  ended_changed_.notify_all();
+}
+
+void EngineLoop::turn() {
+  receive();
+  take_inbox();
+  const TimePoint now = Clock::now();
+  if (now - last_tick_ >= kTick / 5) {  // not at every step: it polls each rank's pidfd
+    last_tick_ = now;
+    ranks_->tick(now);
+    check_overdue_frame(now);
+    follow_rank_set();
+  }
+  expire_parked(now);
+  resume_paused();
+  step();
+  advance_end(now);
+  publish();
+  notify_touched();  // last: the ranks already work on the next frame
+}
+
+void EngineLoop::receive() {
+  for (int i = 0; i < kMaxMessagesPerTurn; ++i) {
+    auto received = link_->try_receive();
+    if (!received) return;
+    if (auto* control = std::get_if<ControlMessage>(&received->message)) {
+      ranks_->on_message(received->identity, *control, Clock::now());
+    } else if (auto* completion = std::get_if<Completion>(&received->message)) {
+      on_completion(received->identity, std::move(*completion));
+    } else if (const auto rank = ranks_->rank_of(received->identity)) {
+      const Error& error = std::get<Error>(received->message);
+      ranks_->fail(fmt::format("rank {} sent what is no message: {}", rank->value, error.message), rank, Clock::now());
+    } else {
+      log_debug("stray_message", "reason=\"{}\"", std::get<Error>(received->message).message);
+    }
+    follow_rank_set();  // what comes next may be of a set that is no more
+  }
+}
+
+void EngineLoop::on_completion(const std::string& identity, Completion completion) {
+  const auto rank = ranks_->rank_of(identity);
+  if (!rank || !ledger_ || completion.incarnation != ranks_->incarnation()) return;  // an earlier life
+  if (auto arrived = ledger_->arrived(*rank, std::move(completion)); !arrived) {
+    return ranks_->fail(arrived.error().message, std::nullopt, Clock::now());
+  }
+  while (const FrameInFlight* frame = ledger_->done()) {
+    decode_frame(*frame, ledger_->completion());
+    ledger_->release();  // R27: only now
+  }
+}
+
+DecodedLane EngineLoop::decode(const ActiveSequence& sequence, const FrameInFlight& frame, size_t index,
+                               const Completion& completion) const {
+  const LedgerLane& lane = frame.lanes[index];
+  const RequestState& state = *scheduler_->find(lane.request);
+  const Capabilities& core = scheduler_->capabilities();
+  ExpectedLane expected{
+      .record = {lane.tenancy.slot, lane.tenancy.epoch, frame.sequence, core.token_capacity, core.vocab_size},
+      .samples = lane.samples,
+      .requested = frame.requested_slots[lane.tenancy.slot.value],
+      .logprobs = {sequence.num_logprobs, state.spec.logprob_token_ids},
+      .eos_id = state.spec.sampling.eos_id,
+      .tokens_left = state.spec.sampling.max_tokens - state.emitted};
+  return decode_lane(completion, index, expected);
+}
+
+void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& completion) {
+  const TimePoint now = Clock::now();
+  int64_t prompt_tokens = 0, generated = 0;
+  std::vector<RequestId> named;
+  for (size_t i = 0; i < frame.lanes.size(); ++i) {
+    const LedgerLane& lane = frame.lanes[i];
+    named.push_back(lane.request);
+    prompt_tokens += lane.rows;
+    const auto it = active_.find(lane.request);
+    if (it == active_.end()) continue;  // it has left: whatever its epoch still emits is nobody's
+    generated += deliver(lane.request, decode(it->second, frame, i, completion), now);
+  }
+  scheduler_->frame_decoded(named);
+  if (!observer_) return;
+  observer_->on_tokens(prompt_tokens, generated);
+  observer_->on_frame(frame.any_requested(), completion.bytes_copied);
+}
+
+/// Posts a lane's events in generation order, then its end if it has one. Returns the tokens posted.
+int64_t EngineLoop::deliver(RequestId id, DecodedLane lane, TimePoint now) {
+  const auto it = active_.find(id);
+  ActiveSequence& sequence = it->second;
+  FinishCode finish = FinishCode::kNone;
+  for (TokenEvent& event : lane.events) {
+    finish = event.finish;
+    sequence.generated += 1;
+    observe_token(sequence, now);
+    sequence.pipe->push(std::move(event));
+  }
+  const auto posted = static_cast<int64_t>(lane.events.size());
+  scheduler_->note_emitted(id, static_cast<int32_t>(posted));
+  if (posted > 0) touch(sequence.notify);
+  if (lane.error) {
+    log_error("sequence_failed", "request={} reason=\"{}\"", id.value, lane.error->message);
+    fail_sequence(it, *std::move(lane.error));
+  } else if (finish != FinishCode::kNone) {
+    end_sequence(it, Outcome::kFinished, finish);
+  } else if (posted > 0 && sequence.pipe->is_behind(headroom())) {
+    scheduler_->set_paused(id, true);
+    if (std::find(paused_.begin(), paused_.end(), id) == paused_.end()) paused_.push_back(id);
+  }
+  return posted;
+}
+
+void EngineLoop::observe_token(ActiveSequence& sequence, TimePoint now) {
+  if (sequence.first_token == TimePoint{}) {
+    sequence.first_token = now;
+    if (observer_) {
+      observer_->on_first_token(seconds(sequence.admitted - sequence.arrived), seconds(now - sequence.arrived));
+    }
+  } else if (observer_) {
+    observer_->on_inter_token(seconds(now - sequence.last_token));
+  }
+  sequence.last_token = now;
+}
+
+void EngineLoop::follow_rank_set() {
+  while (auto event = ranks_->next_event()) {
+    if (event->kind == RankSet::Event::Kind::kOpened) {
+      on_opened();
+    } else {
+      on_broken(event->reason);
+    }
+  }
+}
+
+void EngineLoop::on_opened() {
+  scheduler_.emplace(*ranks_->capabilities());
+  ledger_.emplace(config_.ranks.world_size, *ranks_->capabilities());
+  for (auto& [id, spec] : std::exchange(parked_, {})) enqueue(id, std::move(spec));
+  refuse_or_accept();
+  publish();
+  if (config_.on_ready) config_.on_ready();
+}
+
+void EngineLoop::on_broken(const std::string& reason) {
+  if (scheduler_) {
+    parked_ = scheduler_->take_waiting();
+    parked_since_ = Clock::now();
+  }
+  scheduler_.reset();
+  ledger_.reset();
+  paused_.clear();
+  refuse_or_accept();
+  for (auto it = active_.begin(); it != active_.end();) {
+    const auto next = std::next(it);
+    if (it->second.started) fail_sequence(it, Error{Errc::kUnavailable, "the ranks are gone: " + reason});
+    it = next;
+  }
+  publish();  // readiness is off before anybody reads of the failure
+}
+
+void EngineLoop::check_overdue_frame(TimePoint now) {
+  if (!ledger_ || !ledger_->waiting_since()) return;
+  const auto limit = config_.ranks.step_limit + config_.ranks.heartbeat_limit;
+  if (now - *ledger_->waiting_since() <= limit) return;
+  ranks_->fail(fmt::format("a submission was not completed within {} ms", limit.count()), std::nullopt, now);
+}
+
+void EngineLoop::expire_parked(TimePoint now) {
+  if (parked_.empty() || scheduler_ || now - parked_since_ <= config_.restart_wait) return;
+  for (const auto& [id, spec] : std::exchange(parked_, {})) {
+    const auto it = active_.find(id);
+    if (it != active_.end()) fail_sequence(it, Error{Errc::kUnavailable, "the ranks did not come back in time"});
+  }
+}
+
+void EngineLoop::enqueue(RequestId id, RequestSpec spec) {
+  const auto it = active_.find(id);
+  if (it == active_.end()) return;  // cancelled while parked
+  if (!scheduler_) {
+    if (parked_.empty()) parked_since_ = Clock::now();
+    parked_.emplace_back(id, std::move(spec));
+    return;
+  }
+  if (auto valid = check_sequence(scheduler_->capabilities(), spec, it->second.num_logprobs); !valid) {
+    return fail_sequence(it, valid.error());
+  }
+  scheduler_->enqueue(id, std::move(spec));
+}
+
+void EngineLoop::take_inbox() {
+  RequestInbox::Taken taken = inbox_->take();
+  for (ArrivedSequence& arrived : taken.arrived) {
+    active_.emplace(arrived.id, ActiveSequence{.pipe = std::move(arrived.pipe),
+                                               .notify = std::move(arrived.notify),
+                                               .num_logprobs = arrived.num_logprobs,
+                                               .logprobs = arrived.spec.logprobs,
+                                               .prompt_tokens = static_cast<int64_t>(arrived.spec.prompt.size()),
+                                               .arrived = arrived.arrived});
+    enqueue(arrived.id, std::move(arrived.spec));
+  }
+  for (const RequestId id : taken.cancelled) {
+    const auto it = active_.find(id);
+    if (it != active_.end()) end_sequence(it, Outcome::kCancelled, FinishCode::kNone);
+  }
+}
+
+void EngineLoop::mark_admitted(const Decision& decision, TimePoint now) {
+  for (const PlannedAdmission& admission : decision.admissions) {
+    ActiveSequence& sequence = active_.at(admission.request->id);
+    sequence.started = true;
+    sequence.admitted = now;
+  }
+  num_started_ += static_cast<int64_t>(decision.admissions.size());
+  inbox_->no_longer_waiting(decision.admissions.size());
+}
+
+void EngineLoop::step() {
+  while (scheduler_ && ledger_->can_submit()) {
+    const Decision decision = scheduler_->plan();
+    if (decision.empty()) return;
+    const TimePoint now = Clock::now();
+    const FrameInFlight& frame = ledger_->begin(decision, now);
+    const Submission submission =
+        build_submission(decision, scheduler_->capabilities(), ranks_->incarnation(), frame.sequence, frame.frame);
+    mark_admitted(decision, now);
+    scheduler_->commit(decision);
+    if (const auto failed = link_->send_submission(ranks_->identities(), submission)) {
+      const Rank rank(static_cast<int32_t>(*failed));
+      ranks_->fail(fmt::format("rank {} cannot be reached", rank.value), rank, now);
+      follow_rank_set();
+    }
+  }
+}
+
+size_t EngineLoop::headroom() const {
+  return static_cast<size_t>(kNumFrames) * static_cast<size_t>(scheduler_->capabilities().token_capacity);
+}
+
+void EngineLoop::resume_paused() {
+  if (!scheduler_) return;
+  std::erase_if(paused_, [&](RequestId id) {
+    const auto it = active_.find(id);
+    if (it == active_.end()) return true;
+    if (it->second.pipe->is_behind(headroom())) return false;
+    scheduler_->set_paused(id, false);
+    return true;
+  });
+}
+
+void EngineLoop::fail_sequence(ActiveMap::iterator it, Error error) {
+  it->second.pipe->push(std::move(error));
+  touch(it->second.notify);
+  end_sequence(it, Outcome::kFailed, FinishCode::kNone);
+}
+
+void EngineLoop::end_sequence(ActiveMap::iterator it, Outcome outcome, FinishCode finish) {
+  const ActiveSequence& s = it->second;
+  if (s.started) {
+    num_started_ -= 1;
+  } else {
+    inbox_->no_longer_waiting(1);
+  }
+  if (observer_) {
+    const TimePoint now = Clock::now();
+    const bool first = s.first_token != TimePoint{};
+    observer_->on_finished({.finish = finish,
+                            .cancelled = outcome == Outcome::kCancelled,
+                            .failed = outcome == Outcome::kFailed,
+                            .prompt_tokens = s.prompt_tokens,
+                            .generated_tokens = s.generated,
+                            .queue_seconds = seconds((s.started ? s.admitted : now) - s.arrived),
+                            .prefill_seconds = s.started ? seconds((first ? s.first_token : now) - s.admitted) : 0.0,
+                            .decode_seconds = first ? seconds(s.last_token - s.first_token) : 0.0,
+                            .e2e_seconds = seconds(now - s.arrived),
+                            .logprobs = s.logprobs});
+  }
+  if (scheduler_) scheduler_->leave(it->first);
+  active_.erase(it);
+}
+
+void EngineLoop::fail_all(const Error& error) {
+  while (!active_.empty()) fail_sequence(active_.begin(), error);
+  parked_.clear();
+}
+
+void EngineLoop::touch(const Notify& notify) {
+  if (*notify && std::find(touched_.begin(), touched_.end(), notify) == touched_.end()) touched_.push_back(notify);
+}
+
+void EngineLoop::notify_touched() {
+  for (const Notify& notify : std::exchange(touched_, {})) (*notify)();
+}
+
+void EngineLoop::advance_end(TimePoint now) {
+  bool stop = false;
+  std::optional<TimePoint> drain_until;
+  {
+    std::lock_guard lock(end_mutex_);
+    stop = stop_requested_;
+    drain_until = drain_until_;
+  }
+  if (stop) {
+    ranks_->abort_all("the coordinator stops", now);
+    finished_ = true;
+    return;
+  }
+  if (!drain_until) return;
+  if (!draining_) {
+    draining_ = true;
+    log_info("engine_draining", "sequences={}", active_.size());
+    refuse_or_accept();
+  }
+  if (!ranks_told_) {
+    if (!active_.empty() && (now >= *drain_until || !scheduler_))
+      fail_all(Error{Errc::kUnavailable, "the server is shutting down"});
+    if (!active_.empty()) return;
+    if (ledger_ && !ledger_->idle() && now < *drain_until) return;  // frames of sequences that have left
+    ranks_->drain(now);
+    ranks_told_ = true;
+    ranks_limit_ = now + config_.rank_drain_limit;
+  }
+  if (!ranks_->all_gone() && now < ranks_limit_) return;
+  ranks_->kill_local();
+  finished_ = true;
+}
+
+void EngineLoop::refuse_or_accept() {
+  if (draining_) {
+    inbox_->set_refusal("the server is shutting down");
+  } else {
+    inbox_->set_refusal(scheduler_ ? "" : "not ready: " + ranks_->reason());
+  }
+}
+
+void EngineLoop::publish() {
+  running_.store(num_started_, std::memory_order_relaxed);
+  const BlockPool* blocks = scheduler_ ? &scheduler_->blocks() : nullptr;
+  kv_usage_.store(blocks ? 1.0 - static_cast<double>(blocks->num_free()) / blocks->num_blocks() : 0.0,
+                  std::memory_order_relaxed);
+  const uint64_t version = 2 * ranks_->version() + (draining_ ? 1 : 0);
+  if (version == published_version_ && !finished_) return;
+  published_version_ = version;
+  EngineStatus status{.ready = ranks_->phase() == RankSet::Phase::kOpen && !draining_ && !finished_,
+                      .draining = draining_,
+                      .reason = finished_   ? "stopped"
+                                : draining_ ? "draining"
+                                            : ranks_->reason(),
+                      .incarnation = ranks_->incarnation()};
+  if (ranks_->capabilities()) status.capabilities = *ranks_->capabilities();
+  std::vector<TimePoint> last_seen;
+  for (const RankSet::View& view : ranks_->views()) {
+    status.ranks.push_back({.rank = view.rank,
+                            .pid = view.pid,
+                            .state = view.state,
+                            .device = view.device,
+                            .host_name = view.host_name,
+                            .status_url = view.status_url,
+                            .resident_bytes = view.resident_bytes,
+                            .load_progress = view.load_progress,
+                            .memory = view.memory});
+    last_seen.push_back(view.last_seen);
+  }
+  std::lock_guard lock(status_mutex_);
+  status_ = std::move(status);
+  last_seen_ = std::move(last_seen);
+}
+
+EngineStatus EngineLoop::status() const {
+  EngineStatus out;
+  {
+    std::lock_guard lock(status_mutex_);
+    out = status_;
+    const TimePoint now = Clock::now();
+    for (size_t i = 0; i < out.ranks.size(); ++i) {
+      if (last_seen_[i] != TimePoint{}) out.ranks[i].heartbeat_age_s = seconds(now - last_seen_[i]);
+    }
+  }
+  out.running = running_.load(std::memory_order_relaxed);
+  out.waiting = static_cast<int64_t>(inbox_->waiting());
+  out.kv_cache_usage = kv_usage_.load(std::memory_order_relaxed);
+  return out;
+}
+
+}  // namespace helios

@@ -1,0 +1,308 @@
+// A rank for tests of the coordinator: speaks the real protocol over a real socket, computes a toy model.
+//
+// Its "device" keeps the state that a slot has on a real one (epoch, last token, position, what is left), so prefill,
+// decode ahead of known tokens, stale lanes and finishes behave as they should. Its tokens and logprobs are arithmetic:
+// toy_token() and toy_logprob() say which, so a test knows what must arrive. It shares no code with the worker.
+// A test can make it die, fall silent, report a fault, or spoil a completion before it is sent.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/contract/completion.h"
+#include "common/contract/control.h"
+#include "common/contract/submission.h"
+#include "common/net/zmq_socket.h"
+#include "common/wire/codec.h"
+#include "tests/support/small_core.h"
+
+namespace helios::testing {
+
+/// The token that follows `last` at absolute position `position`.
+inline TokenId toy_token(TokenId last, int64_t position, uint64_t seed, int64_t vocab_size) {
+  const uint64_t x = (static_cast<uint64_t>(last) * 2654435761u) ^ (static_cast<uint64_t>(position) * 40503u) ^ seed;
+  return static_cast<TokenId>((x ^ (x >> 15)) % static_cast<uint64_t>(vocab_size));
+}
+inline float toy_logprob(TokenId id, int64_t position) {
+  return -static_cast<float>(1 + (id * 7 + position) % 13) / 8.0f;
+}
+
+struct ScriptedRankOptions {
+  std::string endpoint;
+  int rank = 0;
+  int world_size = 1;
+  SmallCoreOptions core;
+  std::string host_key = "scripted/rank";  // not this host's: threads cannot be watched by pid
+  int64_t pid = 1;
+  std::chrono::milliseconds step_time{0};
+  /// Sees every completion before it is sent; runs on the rank's thread.
+  std::function<void(const Submission&, Completion&)> spoil;
+};
+
+class ScriptedRank {
+ public:
+  explicit ScriptedRank(ScriptedRankOptions options)
+      : options_(std::move(options)), life_(next_life()), thread_([this] { run(); }) {}
+  ~ScriptedRank() { die(); }
+
+  /// Leaves without a word.
+  void die() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  /// Stays connected, says and does nothing.
+  void hang() { hung_ = true; }
+  /// Says in its heartbeats that the current step has run for so long.
+  void pretend_busy(int64_t ms) { busy_ms_ = ms; }
+  /// Sends a message of the test's making.
+  void say(ControlMessage message) {
+    std::lock_guard lock(mutex_);
+    outbox_.push_back(std::move(message));
+  }
+
+  uint32_t incarnation() const { return incarnation_; }
+  bool aborted() const { return aborted_; }
+  bool drained() const { return drained_; }
+  int echoes() const { return echoes_; }
+  /// Submissions received and not yet answered, at most so far.
+  int max_backlog() const { return max_backlog_; }
+  std::vector<Submission> submissions() const {
+    std::lock_guard lock(mutex_);
+    return submissions_;
+  }
+  std::vector<StoreValue> store_values() const {
+    std::lock_guard lock(mutex_);
+    return store_values_;
+  }
+  std::string collective() const {
+    std::lock_guard lock(mutex_);
+    return collective_;
+  }
+
+ private:
+  struct Slot {
+    Epoch epoch;
+    SamplingParams sampling;
+    TokenId last = -1;
+    int64_t position = 0;
+    int32_t generated = 0;
+    bool finished = true;
+  };
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kBeat{30};
+
+  static uint64_t next_life() {
+    static std::atomic<uint64_t> life{1};
+    return life++;
+  }
+
+  void run() {
+    ZmqContext context;
+    ZmqSocket socket =
+        ZmqSocket::dealer(context, "rank-" + std::to_string(options_.rank) + "-" + std::to_string(life_));
+    if (!socket.connect(options_.endpoint)) return;
+    slots_.resize(options_.core.slot_capacity);
+    Clock::time_point next_beat{};
+    while (!stop_ && !aborted_ && !drained_) {
+      ZmqSocket* const sockets[] = {&socket};
+      zmq_wait(sockets, -1, std::chrono::milliseconds(work_.empty() ? 5 : 0));
+      if (hung_) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        continue;
+      }
+      while (auto message = socket.try_receive()) on_message(*message);
+      if (Clock::now() >= next_beat) {
+        next_beat = Clock::now() + kBeat;
+        beat(socket);
+      }
+      send_outbox(socket);
+      work_one(socket);
+    }
+  }
+
+  void send(ZmqSocket& socket, MessageKind kind, std::string bytes) {
+    const std::string frames[] = {std::string(1, static_cast<char>(kind)), std::move(bytes)};
+    (void)socket.send("", frames);
+  }
+  void send(ZmqSocket& socket, const ControlMessage& message) {
+    send(socket, MessageKind::kControl, encode_control(message));
+  }
+
+  void beat(ZmqSocket& socket) {
+    if (incarnation_ == 0) {
+      send(socket, Hello{.rank = Rank(options_.rank),
+                         .world_size = options_.world_size,
+                         .life = life_,
+                         .pid = options_.pid,
+                         .host_key = options_.host_key,
+                         .host_name = "scripted",
+                         .device = "cpu"});
+    }
+    send(socket, Heartbeat{.incarnation = incarnation_, .state = RankState::kReady, .busy_for_ms = busy_ms_});
+  }
+
+  void send_outbox(ZmqSocket& socket) {
+    std::deque<ControlMessage> outbox;
+    {
+      std::lock_guard lock(mutex_);
+      outbox.swap(outbox_);
+    }
+    for (const ControlMessage& message : outbox) send(socket, message);
+  }
+
+  void on_message(const ZmqMessage& message) {
+    const auto bytes = std::as_bytes(std::span(message.frames.at(1)));
+    if (static_cast<MessageKind>(message.frames.at(0).at(0)) == MessageKind::kSubmission) {
+      auto submission = decode_submission(bytes);
+      if (!submission) return;
+      std::lock_guard lock(mutex_);
+      submissions_.push_back(*submission);
+      work_.push_back(*std::move(submission));
+      max_backlog_ = std::max(max_backlog_.load(), static_cast<int>(work_.size()));
+      return;
+    }
+    auto control = decode_control(bytes);
+    if (!control) return;
+    if (const auto* welcome = std::get_if<Welcome>(&*control)) {
+      incarnation_ = welcome->incarnation;
+      std::lock_guard lock(mutex_);
+      collective_ = welcome->collective;
+      outbox_.push_back(Ready{welcome->incarnation, small_core_manifest(options_.core)});
+    } else if (std::holds_alternative<Abort>(*control)) {
+      aborted_ = true;
+    } else if (std::holds_alternative<Drain>(*control)) {
+      drained_ = true;
+    } else if (std::holds_alternative<Heartbeat>(*control)) {
+      ++echoes_;
+    } else if (auto* value = std::get_if<StoreValue>(&*control)) {
+      std::lock_guard lock(mutex_);
+      store_values_.push_back(std::move(*value));
+    }
+  }
+
+  void work_one(ZmqSocket& socket) {
+    if (work_.empty()) return;
+    if (options_.step_time.count() > 0) std::this_thread::sleep_for(options_.step_time);
+    const Submission submission = std::move(work_.front());
+    work_.pop_front();
+    Completion completion = execute(submission);
+    if (options_.spoil) options_.spoil(submission, completion);
+    send(socket, MessageKind::kCompletion, encode_completion(completion));
+  }
+
+  Completion execute(const Submission& s) {
+    for (const SlotAdmission& admission : s.admissions) {
+      slots_.at(admission.slot.value) =
+          Slot{.epoch = admission.epoch, .sampling = admission.sampling, .finished = false};
+    }
+    Completion c{.incarnation = s.incarnation,
+                 .sequence = s.sequence,
+                 .frame = s.frame,
+                 .rank = Rank(options_.rank),
+                 .token_capacity = kTokens};
+    for (const Lane& lane : s.lanes) {
+      const int32_t slot = lane.slot.value;
+      if (s.logprob_requested.at(slot) == 0) continue;
+      c.width = std::max({c.width, kMaxNaturalAlternatives, s.logprob_token_id_counts.at(slot)});
+    }
+    for (const Lane& lane : s.lanes) execute_lane(s, lane, c);
+    c.record_digest = 14695981039346656037u;
+    for (const int64_t word : c.records)
+      c.record_digest = (c.record_digest ^ static_cast<uint64_t>(word)) * 1099511628211u;
+    if (options_.rank != 0) {
+      c.records.clear();
+      c.payloads.clear();
+      c.width = 0;
+    }
+    return c;
+  }
+
+  void execute_lane(const Submission& s, const Lane& lane, Completion& c) {
+    Slot& slot = slots_.at(lane.slot.value);
+    std::vector<int64_t> record(record_words(kTokens), 0);
+    record[record_word::kAbi] = kRecordAbi;
+    record[record_word::kSlot] = lane.slot.value;
+    record[record_word::kEpoch] = lane.epoch.value;
+    record[record_word::kOperation] = static_cast<int64_t>(s.operation);
+    record[record_word::kSequence] = static_cast<int64_t>(s.sequence.value);
+    const bool live = slot.epoch == lane.epoch && !slot.finished;
+    if (live && lane.role == LaneRole::kPrefill) {
+      slot.last = lane.tokens.back();
+      slot.position = lane.start + static_cast<int64_t>(lane.tokens.size());
+    }
+    if (live && lane.samples) {
+      const TokenId token = toy_token(slot.last, slot.position, slot.sampling.seed, options_.core.vocab_size);
+      slot.generated += 1;
+      record[record_word::kEmitted] = 1;
+      record[record_word::kTokens] = token;
+      record[record_word::kFinish] = static_cast<int64_t>(finish_of(slot, token, record));
+      slot.finished = record[record_word::kFinish] != 0;
+      if (s.logprob_requested.at(lane.slot.value) != 0)
+        c.payloads.push_back(payload(s, lane, token, slot.position, c.width));
+      slot.last = token;
+      slot.position += 1;
+    }
+    record[record_word::kKvLength] = slot.position;
+    c.records.insert(c.records.end(), record.begin(), record.end());
+  }
+
+  static FinishCode finish_of(const Slot& slot, TokenId token, std::vector<int64_t>& record) {
+    const SamplingParams& sampling = slot.sampling;
+    if (token == sampling.eos_id) {
+      if (!sampling.ignore_eos) return FinishCode::kEos;
+      record[record_word::kFlags] |= kRecordFlagSilentEos;
+    }
+    if (std::count(sampling.stop_ids.begin(), sampling.stop_ids.end(), token) > 0) return FinishCode::kStopId;
+    return slot.generated == sampling.max_tokens ? FinishCode::kTokenLimit : FinishCode::kNone;
+  }
+
+  CompletionPayload payload(const Submission& s, const Lane& lane, TokenId token, int64_t position, int width) const {
+    CompletionPayload out{.slot = lane.slot};
+    out.words = {token, float_bits(toy_logprob(token, position))};
+    const auto selected = std::find_if(s.logprob_token_ids.begin(), s.logprob_token_ids.end(),
+                                       [&](const SelectedIds& ids) { return ids.slot == lane.slot; });
+    for (int i = 0; i < width; ++i) {
+      TokenId id = -1;
+      float logprob = 0.0f;
+      if (selected == s.logprob_token_ids.end()) {
+        if (i < kMaxNaturalAlternatives) {
+          id = static_cast<TokenId>((token + 1 + i) % options_.core.vocab_size);
+          logprob = -static_cast<float>(i + 1) / 16.0f;
+        }
+      } else if (static_cast<size_t>(i) < selected->ids.size()) {
+        id = selected->ids[i];
+        logprob = toy_logprob(id, position);
+      }
+      out.words.push_back(id);
+      out.words.push_back(float_bits(logprob));
+    }
+    return out;
+  }
+
+  static constexpr int kTokens = 8;
+
+  const ScriptedRankOptions options_;
+  const uint64_t life_;
+  std::atomic<bool> stop_{false}, hung_{false}, aborted_{false}, drained_{false};
+  std::atomic<int64_t> busy_ms_{0};
+  std::atomic<uint32_t> incarnation_{0};
+  std::atomic<int> echoes_{0}, max_backlog_{0};
+  mutable std::mutex mutex_;  // of the four below
+  std::deque<ControlMessage> outbox_;
+  std::vector<Submission> submissions_;
+  std::vector<StoreValue> store_values_;
+  std::string collective_;
+  std::deque<Submission> work_;  // the rank's thread only, as all below
+  std::vector<Slot> slots_;
+  std::thread thread_;  // last: runs while the rest lives
+};
+
+}  // namespace helios::testing
