@@ -1,0 +1,266 @@
+#include "deploy/launch/launch_config.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/parsers.hpp>
+#include <boost/program_options/positional_options.hpp>
+#include <boost/program_options/value_semantic.hpp>
+
+namespace helios {
+namespace {
+
+namespace po = boost::program_options;
+
+enum class Kind { kText, kCount, kSize, kPort, kOneOf };
+
+// Who is told: nobody (the launcher's own), the coordinator, the workers, or both.
+enum Callee { kNobody = 0, kCoordinator = 1, kWorkers = 2 };
+
+struct Flag {
+  const char* name;
+  Kind kind;
+  int callee;
+  const char* choices = "";  // for kOneOf, separated by '|'
+};
+
+constexpr Flag kFlags[] = {
+    {"model", Kind::kText, kNobody},
+    {"nproc", Kind::kSize, kNobody},
+    {"threads-per-rank", Kind::kSize, kNobody},
+    {"nnodes", Kind::kSize, kNobody},
+    {"node-rank", Kind::kCount, kNobody},
+    {"master-addr", Kind::kText, kNobody},
+    {"master-port", Kind::kPort, kNobody},
+    {"api-key", Kind::kText, kNobody},
+    {"host", Kind::kText, kCoordinator},
+    {"port", Kind::kPort, kCoordinator},
+    {"served-model-name", Kind::kText, kCoordinator},
+    {"collective", Kind::kOneOf, kCoordinator, "auto|shm|gloo"},
+    {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
+    {"dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16|float16"},
+    {"max-num-seqs", Kind::kSize, kWorkers},
+    {"max-model-len", Kind::kSize, kWorkers},
+    {"prefill-chunk", Kind::kSize, kWorkers},
+    {"max-logprobs", Kind::kCount, kWorkers},
+    {"logprob-token-ids", Kind::kOneOf, kWorkers, "on|off"},
+    {"kv-cache-tokens", Kind::kSize, kWorkers},
+    {"log-level", Kind::kOneOf, kCoordinator | kWorkers, "trace|debug|info|warning|error|off"},
+};
+
+Error invalid(std::string message) { return {Errc::kInvalidArgument, std::move(message), ""}; }
+
+std::optional<int> parse_int(const std::string& text) {
+  if (text.empty() || text.size() > 9 ||
+      !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+    return std::nullopt;
+  }
+  return std::stoi(text);
+}
+
+bool is_choice(std::string_view value, std::string_view choices) {
+  return !value.empty() &&
+         ("|" + std::string(choices) + "|").find("|" + std::string(value) + "|") != std::string::npos &&
+         value.find('|') == std::string_view::npos;
+}
+
+Status check_value(const Flag& flag, const std::string& value) {
+  const std::optional<int> number = parse_int(value);
+  switch (flag.kind) {
+    case Kind::kText:
+      if (value.empty()) return invalid(fmt::format("--{} is empty", flag.name));
+      break;
+    case Kind::kCount:
+      if (!number) return invalid(fmt::format("--{} {}: expected a number of at least 0", flag.name, value));
+      break;
+    case Kind::kSize:
+      if (!number || *number < 1)
+        return invalid(fmt::format("--{} {}: expected a number of at least 1", flag.name, value));
+      break;
+    case Kind::kPort:
+      if (!number || *number > 65535)
+        return invalid(fmt::format("--{} {}: expected a port, 0 to 65535", flag.name, value));
+      break;
+    case Kind::kOneOf:
+      if (!is_choice(value, flag.choices))
+        return invalid(fmt::format("--{} {}: expected {}", flag.name, value, flag.choices));
+      break;
+  }
+  return Ok{};
+}
+
+// Name to value. Boost splits the words; what they mean is checked here.
+Result<std::map<std::string, std::string>> read_flags(const std::vector<std::string>& arguments) {
+  po::options_description description;
+  description.add_options()("help,h", "");
+  for (const Flag& flag : kFlags) description.add_options()(flag.name, po::value<std::string>(), "");
+  description.add_options()("word", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description words;  // collected only to be named when refused
+  words.add("word", -1);
+  std::map<std::string, std::string> values;
+  try {
+    namespace style = po::command_line_style;
+    const po::parsed_options parsed = po::command_line_parser(arguments)
+                                          .options(description)
+                                          .positional(words)
+                                          .style(style::unix_style & ~style::allow_guessing)
+                                          .run();
+    for (const po::option& option : parsed.options) {
+      if (option.string_key == "word") return invalid(fmt::format("unexpected word \"{}\"", option.value.front()));
+      if (!values.emplace(option.string_key, option.value.empty() ? "" : option.value.front()).second) {
+        return invalid(fmt::format("--{} is given twice", option.string_key));
+      }
+    }
+  } catch (const po::error& error) {
+    return invalid(error.what());
+  }
+  return values;
+}
+
+int allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+Status check_together(const LaunchConfig& config, const std::map<std::string, std::string>& values) {
+  constexpr auto is_world_size = [](int n) { return n == 1 || n == 2 || n == 4 || n == 8; };
+  const auto given = [&](const char* name) { return values.contains(name); };
+  const auto is = [&](const char* name, const char* value) { return given(name) && values.at(name) == value; };
+  if (!is_world_size(config.num_local))
+    return invalid(fmt::format("--nproc {}: expected 1, 2, 4 or 8", config.num_local));
+  if (config.node_rank >= config.num_nodes) {
+    return invalid(fmt::format("--node-rank {}: expected less than --nnodes {}", config.node_rank, config.num_nodes));
+  }
+  if (!is_world_size(config.world_size())) {
+    return invalid(fmt::format("--nnodes {} with --nproc {} makes {} ranks: expected 1, 2, 4 or 8", config.num_nodes,
+                               config.num_local, config.world_size()));
+  }
+  if (config.num_nodes > 1 && !given("master-addr")) {
+    return invalid(fmt::format("--nnodes {} needs --master-addr, the address of node 0", config.num_nodes));
+  }
+  if (config.num_nodes > 1 && !given("node-rank"))
+    return invalid(fmt::format("--nnodes {} needs --node-rank", config.num_nodes));
+  if (config.num_nodes == 1 && (given("master-addr") || given("master-port"))) {
+    return invalid("--master-addr and --master-port need --nnodes 2 or more");
+  }
+  if (is("master-port", "0")) return invalid("--master-port 0: the nodes must agree on a port");
+  if (config.num_nodes > 1 && is("collective", "shm")) {
+    return invalid("--collective shm works within one host: with several nodes leave it out or use gloo");
+  }
+  if (is("device", "cuda") && (is("collective", "shm") || is("collective", "gloo"))) {
+    return invalid("--collective shm and gloo are for --device cpu");
+  }
+  return Ok{};
+}
+
+void append(std::vector<std::string>& command, const Flags& flags) {
+  for (const auto& [name, value] : flags) {
+    command.push_back("--" + name);
+    command.push_back(value);
+  }
+}
+
+}  // namespace
+
+Result<std::optional<LaunchConfig>> parse_launch_config(const std::vector<std::string>& arguments) {
+  Result<std::map<std::string, std::string>> read = read_flags(arguments);
+  if (!read) return read.error();
+  const std::map<std::string, std::string>& values = *read;
+  if (values.contains("help")) return std::optional<LaunchConfig>();
+  LaunchConfig config;
+  for (const Flag& flag : kFlags) {
+    const auto found = values.find(flag.name);
+    if (found == values.end()) continue;
+    if (const Status good = check_value(flag, found->second); !good) return good.error();
+    if (flag.callee & kCoordinator) config.coordinator_flags.emplace_back(flag.name, found->second);
+    if (flag.callee & kWorkers) config.worker_flags.emplace_back(flag.name, found->second);
+  }
+  const auto number = [&](const char* name, int otherwise) {
+    return values.contains(name) ? *parse_int(values.at(name)) : otherwise;
+  };
+  if (!values.contains("model")) return invalid("--model DIR is missing");
+  config.model = values.at("model");
+  config.num_local = number("nproc", 1);
+  config.num_nodes = number("nnodes", 1);
+  config.node_rank = number("node-rank", 0);
+  if (const Status good = check_together(config, values); !good) return good.error();
+  config.threads_per_rank = number("threads-per-rank", std::max(1, allowed_cores() / config.num_local));
+  if (values.contains("api-key")) config.api_key = values.at("api-key");
+  if (values.contains("log-level")) parse_log_level(values.at("log-level"), &config.log_level);
+  if (config.num_nodes > 1) {
+    const std::string& address = values.at("master-addr");
+    const bool ipv6 = address.find(':') != std::string::npos && address.front() != '[';
+    config.master = fmt::format("tcp://{}:{}", ipv6 ? "[" + address + "]" : address, number("master-port", 29500));
+  }
+  return std::optional(std::move(config));
+}
+
+std::vector<std::string> coordinator_command(const LaunchConfig& config, const std::string& bin_dir,
+                                             const std::string& endpoint) {
+  std::vector<std::string> command = {
+      bin_dir + "/helios-coordinator",     "--model",         config.model, "--world-size",
+      std::to_string(config.world_size()), "--rank-endpoint", endpoint,     "--die-with-parent"};
+  append(command, config.coordinator_flags);
+  return command;
+}
+
+std::vector<std::string> worker_command(const LaunchConfig& config, const std::string& bin_dir,
+                                        const std::string& endpoint, int local_rank) {
+  std::vector<std::string> command = {bin_dir + "/helios-worker",
+                                      "--model",
+                                      config.model,
+                                      "--coordinator",
+                                      endpoint,
+                                      "--rank",
+                                      std::to_string(config.node_rank * config.num_local + local_rank),
+                                      "--world-size",
+                                      std::to_string(config.world_size()),
+                                      "--threads-per-rank",
+                                      std::to_string(config.threads_per_rank),
+                                      "--status-port",
+                                      "0",
+                                      "--die-with-parent"};
+  append(command, config.worker_flags);
+  return command;
+}
+
+const char* launch_help() {
+  return R"(helios-launch --model DIR [flags]: serves a model over HTTP with one coordinator and N rank workers.
+
+When ready it prints one line on stdout, `ready http://HOST:PORT`; logs go to stderr. SIGTERM or Ctrl-C drains and
+exits 0, a second one ends at once. A lost rank restarts the ranks; the coordinator keeps answering meanwhile.
+
+  --model DIR              Hugging Face model directory (config.json, tokenizer.json, safetensors)
+  --nproc N                ranks on this host: 1, 2, 4 or 8 (default 1)
+  --device cpu|cuda        where ranks compute (default cpu)
+  --dtype TYPE             auto (as stored), float32, bfloat16 or float16 (default auto)
+  --threads-per-rank N     CPU threads of a rank (default: cores / nproc)
+  --host ADDR              HTTP address (default 127.0.0.1)
+  --port N                 HTTP port, 0 picks a free one (default 8000)
+  --served-model-name NAME name in the API (default: the directory's)
+  --api-key KEY            clients must send it as a bearer token; also read from HELIOS_API_KEY
+  --max-num-seqs N         sequences that run at once
+  --max-model-len N        longest prompt plus output, in tokens
+  --prefill-chunk N        prompt tokens computed in one step
+  --kv-cache-tokens N      tokens that the KV cache holds
+  --max-logprobs K         most alternatives a token may report; 0 turns logprobs off
+  --logprob-token-ids on|off   logprobs of token ids that the client selects
+  --collective auto|shm|gloo   how CPU ranks exchange (default auto: shm on one host, gloo between hosts)
+  --log-level LEVEL        trace, debug, info, warning, error or off (default info)
+  --nnodes N --node-rank R the same command on N hosts, R = 0 to N-1; node 0 runs the coordinator
+  --master-addr A --master-port P   node 0's address, and its port for ranks (default 29500)
+  --help                   this text
+
+Exit code: 0 after a drain, 1 the model cannot be loaded or served, 2 a wrong flag, else the coordinator's own.
+HELIOS_BIN_DIR: where helios-coordinator and helios-worker are, if not beside helios-launch.
+)";
+}
+
+}  // namespace helios
