@@ -1,0 +1,68 @@
+// The body of POST /v1/completions as the client wrote it: types checked, nothing else. What it may ask is
+// validation's.
+//
+// Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/result.h"
+
+namespace helios {
+
+/// One of the four prompt forms; texts and ids are never both filled.
+struct PromptField {
+  bool present = false;
+  std::vector<std::string> texts;
+  std::vector<std::vector<int64_t>> ids;
+  size_t size() const { return texts.size() + ids.size(); }
+};
+
+struct StreamOptions {
+  bool include_usage = false;
+  bool continuous_usage_stats = false;
+};
+
+struct CompletionsRequest {
+  std::optional<std::string> model, request_id, suffix, cache_salt;
+  PromptField prompt;
+  bool echo = false, stream = false;
+  bool has_stream_options = false;  // an object with members
+  StreamOptions stream_options;
+
+  std::optional<int64_t> max_tokens, min_tokens, n, best_of, top_k, seed;
+  std::optional<double> temperature, top_p, min_p;
+  std::vector<std::string> stop;
+  std::vector<int64_t> stop_token_ids;
+  bool ignore_eos = false;
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+  bool add_special_tokens = true;
+  bool return_tokens_as_token_ids = false;
+  bool return_token_ids = false;
+
+  std::optional<int64_t> logprobs, prompt_logprobs;
+  std::optional<std::vector<int64_t>> logprob_token_ids;
+
+  // Known, and refused unless they change nothing.
+  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty, length_penalty;
+  std::vector<std::pair<std::string, double>> logit_bias;
+  std::optional<std::vector<int64_t>> allowed_token_ids;
+  std::vector<std::string> bad_words;
+  std::optional<std::string> response_format;  // its type
+  bool response_format_has_schema = false;
+  std::optional<std::vector<std::string>> structured_outputs;  // the members that are set
+  std::optional<int64_t> truncate_prompt_tokens, thinking_token_budget, stream_interval;
+  bool use_beam_search = false;
+  std::string unbuilt_field;  // the first of the fields that have no neutral value but null
+};
+
+/// Errors: kInvalidArgument with the field's path. Source: wire formats, 3.1 and rows 1, 2 of section 10.
+Result<CompletionsRequest> parse_completions_request(std::string_view body);
+
+}  // namespace helios

@@ -1,0 +1,74 @@
+// The replies of /v1/completions: one JSON object, or the chunks of a stream.
+//
+// Rendered as the tokens come, so a stream keeps nothing and a plain reply keeps its own JSON only (R32). The key order
+// and the null keys are the API's: clients read absent keys as errors. Thread: the connection's strand.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+#include "coordinator/output/sequence_output.h"
+#include "coordinator/protocol/identity.h"
+#include "coordinator/protocol/logprob_json.h"
+
+namespace helios {
+
+/// What all chunks of a reply share.
+struct ReplyHeader {
+  std::string id;  // cmpl-...
+  int64_t created = 0;
+  std::string model;
+  std::string fingerprint;
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+};
+
+/// One chunk of a stream: what one step of one choice released.
+struct CompletionChunk {
+  int64_t index = 0;
+  std::string_view echo;                                   // before the text, in a choice's first chunk
+  const std::vector<TokenId>* prompt_token_ids = nullptr;  // in a choice's first chunk, if asked
+  bool token_ids = false;                                  // return_token_ids
+  std::optional<Usage> usage;                              // continuous_usage_stats
+  bool fingerprint = false;                                // the stream's terminal chunk
+};
+
+/// Errors: kInternal when a value to be reported is NaN. `scratch` is only there to be reused.
+Result<std::string> completion_chunk(const ReplyHeader& header, const CompletionChunk& chunk, const OutputDelta& delta,
+                                     LogprobArrays& scratch);
+
+/// The extra chunk of stream_options.include_usage.
+std::string usage_chunk(const ReplyHeader& header, const Usage& usage);
+
+/// One choice of a plain reply, collected delta by delta.
+class CompletionChoice {
+ public:
+  CompletionChoice(bool logprobs, bool token_ids, std::string echo)
+      : with_logprobs_(logprobs), with_ids_(token_ids), text_(std::move(echo)) {}
+  /// Errors: kInternal when a value to be reported is NaN.
+  Status append(const OutputDelta& delta);
+  void append_json(std::string& out, int64_t index, const std::vector<TokenId>& prompt_ids) const;
+
+ private:
+  bool with_logprobs_, with_ids_;
+  std::string text_;
+  LogprobArrays logprobs_;
+  std::vector<TokenId> token_ids_;
+  std::optional<OutputFinish> finish_;
+};
+
+/// `choices_json`: the choices' objects in index order, comma-separated.
+std::string completion_reply(const ReplyHeader& header, std::string_view choices_json, const Usage& usage);
+
+/// Frames one event of a stream.
+std::string sse_event(std::string_view json);
+inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
+
+}  // namespace helios

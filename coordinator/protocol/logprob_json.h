@@ -1,0 +1,36 @@
+// The four parallel arrays of a completions choice: text_offset, token_logprobs, tokens, top_logprobs.
+//
+// Entries are rendered as they arrive, so that a long answer keeps its JSON and not its entries. Thread: the
+// connection's strand.
+#pragma once
+
+#include <string>
+
+#include "common/base/result.h"
+#include "coordinator/output/sequence_output.h"
+
+namespace helios {
+
+/// The same FP32 value is the same text everywhere in a reply: exact as a double, -inf and below clamped to -9999.0.
+/// Errors: kInternal for NaN or +inf, which must never be reported.
+/// Source: wire formats, 1.4.
+Status append_logprob(std::string& out, float logprob);
+
+class LogprobArrays {
+ public:
+  /// Errors: kInternal when a value to be reported is NaN; the arrays are then of no use.
+  Status append(const OutputEntry& entry);
+  bool empty() const { return offsets_.empty(); }
+  void clear();
+  /// The object, or null when there is no entry.
+  void append_object_or_null(std::string& out) const;
+  /// The object, with empty arrays when there is no entry.
+  void append_object(std::string& out) const;
+
+ private:
+  Status append_dictionary(const OutputEntry& entry);
+
+  std::string offsets_, values_, tokens_, dictionaries_;  // comma-separated elements
+};
+
+}  // namespace helios

@@ -1,0 +1,38 @@
+// What the protocol's tests share: a byte-level tokenizer read by the real loader, and a context with full
+// capabilities.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "coordinator/protocol/validation.h"
+#include "tests/coordinator/protocol/tiny_tokenizer.h"
+
+namespace helios::testing {
+
+struct ProtocolFixture : ::testing::Test {
+  std::shared_ptr<const Tokenizer> tokenizer = tiny_tokenizer();
+  Capabilities capabilities{.vocab_size = 300,
+                            .max_model_len = 64,
+                            .slot_capacity = 4,
+                            .token_capacity = 8,
+                            .prefill_chunk = 16,
+                            .kv_block_size = 16,
+                            .kv_num_blocks = 64,
+                            .max_logprobs = 20,
+                            .logprob_token_ids = true};
+  GenerationDefaults defaults{.eos_ids = {256, 257}};
+  ServedModel model{
+      .name = "tiny", .root = "/models/tiny", .created = 1767225600, .fingerprint = "tiny-0.1.0-tp1-00000000"};
+  ProtocolLimits limits;
+
+  Result<GenerationPlan> plan(const std::string& body) const {
+    Result<CompletionsRequest> request = parse_completions_request(body);
+    if (!request) return request.error();
+    return plan_completions(std::move(*request), {*tokenizer, capabilities, defaults, model, limits});
+  }
+};
+
+}  // namespace helios::testing

@@ -1,0 +1,345 @@
+#include "coordinator/protocol/validation.h"
+
+#include <gtest/gtest.h>
+
+#include "coordinator/protocol/api_error.h"
+#include "tests/coordinator/protocol/protocol_fixture.h"
+
+namespace helios::testing {
+namespace {
+
+struct Refusal {
+  const char* body;
+  int status;
+  const char* param;
+  const char* mentions;
+};
+
+struct Validation : ProtocolFixture {
+  void expect_refused(const Refusal& expected) const {
+    const auto result = plan(expected.body);
+    ASSERT_FALSE(result) << expected.body;
+    const ApiError error = to_api_error(result.error());
+    EXPECT_EQ(error.status, expected.status) << expected.body << ": " << error.message;
+    EXPECT_EQ(error.param, expected.param) << expected.body << ": " << error.message;
+    EXPECT_NE(error.message.find(expected.mentions), std::string::npos) << expected.body << ": " << error.message;
+  }
+  void expect_refused(std::initializer_list<Refusal> list) const {
+    for (const Refusal& one : list) expect_refused(one);
+  }
+  GenerationPlan accepted(const std::string& body) const {
+    auto result = plan(body);
+    EXPECT_TRUE(result) << body << ": " << (result ? "" : result.error().message);
+    return result ? std::move(*result) : GenerationPlan{};
+  }
+};
+
+TEST_F(Validation, Row1JsonAndObject) {
+  expect_refused({{"", 400, "", "not valid JSON"},
+                  {"{\"prompt\":\"a\"", 400, "", "not valid JSON"},
+                  {"{\"prompt\":\"a\"} x", 400, "", "not valid JSON"},
+                  {"[1]", 400, "", "object"},
+                  {"{\"prompt\":\"a\",\"temperature\":NaN}", 400, "", "not valid JSON"},
+                  {"{\"prompt\":\"a\",\"temperature\":Infinity}", 400, "", "not valid JSON"},
+                  {"{\"prompt\":\"\xFF\"}", 400, "", "not valid JSON"},
+                  {"{\"prompt\":\"\\ud800\"}", 400, "", "not valid JSON"}});
+  std::string deep = R"({"x":)" + std::string(1000, '[') + std::string(1000, ']') + "}";
+  expect_refused({deep.c_str(), 400, "", "not valid JSON"});
+  EXPECT_EQ(accepted(R"({"prompt":"a","prompt":"bc"})").prompts[0].ids.size(), 2u) << "the last of repeated keys";
+  accepted(" {\"prompt\":\"a\", \"unknown\": {\"x\": [1, null]}}\n");
+}
+
+TEST_F(Validation, Row2Types) {
+  expect_refused({{R"({"prompt":"a","max_tokens":"5"})", 400, "max_tokens", "a string"},
+                  {R"({"prompt":"a","max_tokens":true})", 400, "max_tokens", "a boolean"},
+                  {R"({"prompt":"a","max_tokens":2.5})", 400, "max_tokens", "integer"},
+                  {R"({"prompt":"a","temperature":"nan"})", 400, "temperature", "a string"},
+                  {R"({"prompt":"a","temperature":1e400})", 400, "temperature", "finite"},
+                  {R"({"prompt":"a","temperature":true})", 400, "temperature", "a boolean"},
+                  {R"({"prompt":"a","stream":1})", 400, "stream", "boolean"},
+                  {R"({"prompt":"a","seed":100000000000000000000})", 400, "seed", "integer"},
+                  {R"({"prompt":"a","seed":9223372036854775808})", 400, "seed", "integer"},
+                  {R"({"prompt":"a","seed":-100000000000000000000})", 400, "seed", "integer"},
+                  {R"({"prompt":"a","seed":1.5})", 400, "seed", "integer"},
+                  {R"({"prompt":"a","stop":[1]})", 400, "stop", "strings"},
+                  {R"({"prompt":"a","stop":{}})", 400, "stop", "string"},
+                  {R"({"prompt":"a","stop_token_ids":[true]})", 400, "stop_token_ids", "integers"},
+                  {R"({"prompt":"a","logprobs":"5"})", 400, "logprobs", "a string"},
+                  {R"({"prompt":"a","logprobs":2.5})", 400, "logprobs", "integer"},
+                  {R"({"prompt":"a","logprobs":[1]})", 400, "logprobs", "an array"},
+                  {R"({"prompt":"a","logprobs":1e30})", 400, "logprobs", "integer"},
+                  {R"({"prompt":"a","stream":true,"stream_options":{"include_usage":1}})", 400,
+                   "stream_options.include_usage", "boolean"},
+                  {R"({"prompt":"a","logit_bias":{"5":"x"}})", 400, "logit_bias.5", "a string"},
+                  {R"({"prompt":"a","thinking_token_budget":true})", 400, "thinking_token_budget", "integer"},
+                  {R"({"model":5,"prompt":"a"})", 400, "model", "a string"}});
+  EXPECT_EQ(accepted(R"({"prompt":"a","max_tokens":2.0})").sequences[0].sampling.max_tokens, 2);
+  EXPECT_EQ(accepted(R"({"prompt":"a","temperature":null,"n":null,"stop":null,"stream_options":null})").n, 1);
+}
+
+TEST_F(Validation, Row3Model) {
+  expect_refused({R"({"model":"other","prompt":"a"})", 404, "model", "tiny"});
+  expect_refused({R"({"model":"other","prompt":"a","max_tokens":-1})", 404, "model", "tiny"});
+  accepted(R"({"model":"tiny","prompt":"a"})");
+  accepted(R"({"model":"","prompt":"a"})");
+}
+
+TEST_F(Validation, Row4StreamOptions) {
+  expect_refused({R"({"prompt":"a","stream_options":{"include_usage":null}})", 400, "stream_options", "stream"});
+  accepted(R"({"prompt":"a","stream_options":{}})");
+  const GenerationPlan p =
+      accepted(R"({"prompt":"a","stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}})");
+  EXPECT_TRUE(p.stream && p.stream_options.include_usage && p.stream_options.continuous_usage_stats);
+}
+
+TEST_F(Validation, Row5Ranges) {
+  expect_refused({{R"({"prompt":"a","temperature":-0.5})", 400, "temperature", "[0, 2]"},
+                  {R"({"prompt":"a","temperature":2.1})", 400, "temperature", "[0, 2]"},
+                  {R"({"prompt":"a","top_p":0})", 400, "top_p", "(0, 1]"},
+                  {R"({"prompt":"a","top_p":1e-300})", 400, "top_p", "small"},
+                  {R"({"prompt":"a","top_p":1.1})", 400, "top_p", "(0, 1]"},
+                  {R"({"prompt":"a","top_k":-2})", 400, "top_k", "-1"},
+                  {R"({"prompt":"a","min_p":-0.1})", 400, "min_p", "[0, 1]"},
+                  {R"({"prompt":"a","presence_penalty":3})", 400, "presence_penalty", "[-2, 2]"},
+                  {R"({"prompt":"a","frequency_penalty":-3})", 400, "frequency_penalty", "[-2, 2]"},
+                  {R"({"prompt":"a","repetition_penalty":0})", 400, "repetition_penalty", "above 0"},
+                  {R"({"prompt":"a","n":0})", 400, "n", "[1, 16384]"},
+                  {R"({"prompt":"a","n":4000000})", 400, "n", "[1, 16384]"},
+                  {R"({"prompt":"a","n":16384})", 400, "n", "2048"},
+                  {R"({"prompt":"a","best_of":2})", 400, "best_of", "n = 1"},
+                  {R"({"prompt":"a","max_tokens":0})", 400, "max_tokens", "at least 1"},
+                  {R"({"prompt":"a","max_tokens":-1,"echo":true})", 400, "max_tokens", "at least 1"},
+                  {R"({"prompt":"a","max_tokens":2,"min_tokens":3})", 400, "min_tokens", "max_tokens = 2"},
+                  {R"({"prompt":"a","min_tokens":-1})", 400, "min_tokens", "0"},
+                  {R"({"prompt":"a","stop":""})", 400, "stop", "empty"},
+                  {R"({"prompt":"a","stop":["x",""]})", 400, "stop", "empty"},
+                  {R"({"prompt":"a","cache_salt":"a@b"})", 400, "cache_salt", "none of"},
+                  {R"({"prompt":"a","request_id":""})", 400, "request_id", "1 to"}});
+  std::string many = R"({"prompt":"a","stop":["x")";
+  for (int i = 0; i < 64; ++i) many += ",\"y" + std::to_string(i) + '"';
+  expect_refused({(many + "]}").c_str(), 400, "stop", "64"});
+  expect_refused({(R"({"prompt":"a","stop":")" + std::string(70000, 'x') + "\"}").c_str(), 400, "stop", "bytes"});
+}
+
+TEST_F(Validation, Row6Prompt) {
+  expect_refused({{R"({})", 400, "prompt", "required"},
+                  {R"({"prompt":null})", 400, "prompt", "required"},
+                  {R"({"prompt":""})", 400, "prompt", "empty"},
+                  {R"({"prompt":[]})", 400, "prompt", "empty"},
+                  {R"({"prompt":[[]]})", 400, "prompt", "empty"},
+                  {R"({"prompt":["a",""]})", 400, "prompt", "empty"},
+                  {R"({"prompt":5})", 400, "prompt", "an integer"},
+                  {R"({"prompt":{"a":1}})", 400, "prompt", "an object"},
+                  {R"({"prompt":[true]})", 400, "prompt", "a boolean"},
+                  {R"({"prompt":["a",1]})", 400, "prompt", "found an integer"},
+                  {R"({"prompt":[1,"a"]})", 400, "prompt", "found a string"},
+                  {R"({"prompt":[[1],["a"]]})", 400, "prompt", "found a string"},
+                  {R"({"prompt":[1.5]})", 400, "prompt", "number"}});
+  std::string many = R"({"prompt":["x")";
+  for (int i = 0; i < 1024; ++i) many += ",\"x\"";
+  expect_refused({(many + "]}").c_str(), 400, "prompt", "1024"});
+}
+
+TEST_F(Validation, Row7LogprobsWithinK) {
+  expect_refused({{R"({"prompt":"a","logprobs":21})", 400, "logprobs", "logprobs=21 is greater than max allowed: 20"},
+                  {R"({"prompt":"a","logprobs":2147483648})", 400, "logprobs", "20"},
+                  {R"({"prompt":"a","logprobs":-1})", 400, "logprobs", "20"},
+                  {R"({"prompt":"a","logprobs":-2})", 400, "logprobs", "negative"}});
+  EXPECT_FALSE(accepted(R"({"prompt":"a"})").logprobs);
+  EXPECT_FALSE(accepted(R"({"prompt":"a","logprobs":false})").logprobs);
+  const GenerationPlan zero = accepted(R"({"prompt":"a","logprobs":0})");
+  EXPECT_TRUE(zero.logprobs && zero.sequences[0].logprobs);
+  EXPECT_EQ(zero.sequences[0].num_logprobs, 0);
+  EXPECT_EQ(accepted(R"({"prompt":"a","logprobs":true})").sequences[0].num_logprobs, 1);
+  EXPECT_EQ(accepted(R"({"prompt":"a","logprobs":2.0})").sequences[0].num_logprobs, 2);
+  EXPECT_EQ(accepted(R"({"prompt":"a","logprobs":20})").sequences[0].num_logprobs, 20);
+}
+
+TEST_F(Validation, Row9SelectedIds) {
+  const auto with = [](const std::string& ids) {
+    return R"({"prompt":"a","logprobs":0,"logprob_token_ids":)" + ids + "}";
+  };
+  for (const char* ids : {"[]", "[300]", "[-1]", "[4294967296]", "[9223372036854775808]", "[1.5]", "[true]", "[\"5\"]",
+                          "[[0],[1]]", "{\"a\":1}", "7", "[5,5]"}) {
+    expect_refused({with(ids).c_str(), 400, "logprob_token_ids", "logprob_token_ids"});
+  }
+  std::string ids128 = "[0", ids129;
+  for (int i = 1; i < 128; ++i) ids128 += "," + std::to_string(i);
+  ids129 = ids128 + ",128]";
+  ids128 += "]";
+  expect_refused({with(ids129).c_str(), 400, "logprob_token_ids", "128"});
+  EXPECT_EQ(accepted(with(ids128)).sequences[0].logprob_token_ids.size(), 128u);
+  EXPECT_EQ(accepted(with("[299,2.0,7]")).sequences[0].logprob_token_ids, (std::vector<TokenId>{299, 2, 7}));
+  expect_refused({{R"({"prompt":"a","logprob_token_ids":[1]})", 400, "logprob_token_ids", "needs logprobs"},
+                  {R"({"prompt":"a","logprobs":0,"echo":true,"max_tokens":0,"logprob_token_ids":[1]})", 400,
+                   "logprob_token_ids", "max_tokens"}});
+}
+
+TEST_F(Validation, Row10PromptLogprobs) {
+  expect_refused({{R"({"prompt":"a","prompt_logprobs":1,"stream":true})", 400, "prompt_logprobs", "streaming"},
+                  {R"({"prompt":"a","prompt_logprobs":-1})", 400, "prompt_logprobs", "20"},
+                  {R"({"prompt":"a","prompt_logprobs":21})", 400, "prompt_logprobs", "20"}});
+}
+
+TEST_F(Validation, Row11PromptScoringNamesItsRemedy) {
+  expect_refused({{R"({"prompt":"a","prompt_logprobs":0})", 400, "prompt_logprobs", "--prompt-logprobs"},
+                  {R"({"prompt":"a","prompt_logprobs":1,"max_tokens":0})", 400, "prompt_logprobs", "--prompt-logprobs"},
+                  {R"({"prompt":"a","echo":true,"logprobs":1})", 400, "echo", "--prompt-logprobs"}});
+}
+
+TEST_F(Validation, R34ACoreWithoutLogprobsRefusesThemAndServesTheRest) {
+  capabilities.max_logprobs = 0;
+  capabilities.logprob_token_ids = false;
+  expect_refused({{R"({"prompt":"a","logprobs":0})", 400, "logprobs", "--max-logprobs"},
+                  {R"({"prompt":"a","logprobs":5})", 400, "logprobs", "--max-logprobs"}});
+  EXPECT_FALSE(accepted(R"({"prompt":"a"})").logprobs);
+}
+
+TEST_F(Validation, R35ACoreWithoutIdInputsReportsNaturalAlternativesOnly) {
+  capabilities.max_logprobs = 5;
+  capabilities.logprob_token_ids = false;
+  expect_refused({{R"({"prompt":"a","logprobs":6})", 400, "logprobs", "greater than max allowed: 5"},
+                  {R"({"prompt":"a","logprobs":1,"logprob_token_ids":[1]})", 400, "logprob_token_ids", "id inputs"}});
+  EXPECT_EQ(accepted(R"({"prompt":"a","logprobs":5})").sequences[0].num_logprobs, 5);
+}
+
+TEST_F(Validation, Row12AndWhatIsKnownButNotBuilt) {
+  expect_refused(
+      {{R"({"prompt":"a","response_format":{"type":"json_object"}})", 501, "response_format", "text"},
+       {R"({"prompt":"a","response_format":{"type":"json_schema"}})", 400, "response_format", "schema"},
+       {R"({"prompt":"a","response_format":{"type":"xml"}})", 400, "response_format", "text"},
+       {R"({"prompt":"a","structured_outputs":{}})", 400, "structured_outputs", "exactly one"},
+       {R"({"prompt":"a","structured_outputs":{"regex":"a","json":{}}})", 400, "structured_outputs", "exactly one"},
+       {R"({"prompt":"a","structured_outputs":{"regex":"a"}})", 501, "structured_outputs", "built"},
+       {R"({"prompt":"a","guided_json":{}})", 501, "guided_json", "built"},
+       {R"({"prompt":"a","prompt_embeds":"x"})", 501, "prompt_embeds", "built"},
+       {R"({"prompt":"a","presence_penalty":0.5})", 501, "presence_penalty", "built"},
+       {R"({"prompt":"a","frequency_penalty":0.5})", 501, "frequency_penalty", "built"},
+       {R"({"prompt":"a","repetition_penalty":1.1})", 501, "repetition_penalty", "built"},
+       {R"({"prompt":"a","logit_bias":{"5":1}})", 501, "logit_bias", "built"},
+       {R"({"prompt":"a","logit_bias":{"300":1}})", 400, "logit_bias", "300"},
+       {R"({"prompt":"a","logit_bias":{"x":0}})", 400, "logit_bias", "token id"},
+       {R"({"prompt":"a","allowed_token_ids":[1]})", 501, "allowed_token_ids", "built"},
+       {R"({"prompt":"a","allowed_token_ids":[]})", 400, "allowed_token_ids", "empty"},
+       {R"({"prompt":"a","allowed_token_ids":[300]})", 400, "allowed_token_ids", "out of vocabulary"},
+       {R"({"prompt":"a","bad_words":["x"]})", 501, "bad_words", "built"},
+       {R"({"prompt":"a","bad_words":[""]})", 400, "bad_words", "empty"},
+       {R"({"prompt":"a","suffix":"x"})", 400, "suffix", "supported"},
+       {R"({"prompt":"a","use_beam_search":true})", 400, "use_beam_search", "supported"},
+       {R"({"prompt":"a","thinking_token_budget":-1})", 400, "thinking_token_budget", "reasoning"},
+       {R"({"prompt":"a","truncate_prompt_tokens":5})", 501, "truncate_prompt_tokens", "built"},
+       {R"({"prompt":"a","truncate_prompt_tokens":0})", 400, "truncate_prompt_tokens", "1"},
+       {R"({"prompt":"a","stream_interval":2})", 501, "stream_interval", "built"}});
+  accepted(
+      R"({"prompt":"a","response_format":{"type":"text"},"presence_penalty":0,"frequency_penalty":0.0,"repetition_penalty":1,
+    "logit_bias":{"5":0},"bad_words":[],"suffix":"","use_beam_search":false,"length_penalty":0.7,"best_of":1,"stream_interval":1,
+    "guided_json":null,"priority":3,"user":"u","session_id":7,"spaces_between_special_tokens":false,"cache_salt":"s"})");
+}
+
+TEST_F(Validation, Row13Vocabulary) {
+  expect_refused({{R"({"prompt":[300]})", 400, "prompt", "out of vocabulary"},
+                  {R"({"prompt":[-1]})", 400, "prompt", "out of vocabulary"},
+                  {R"({"prompt":[[1],[-1]]})", 400, "prompt", "out of vocabulary"},
+                  {R"({"prompt":[4294967301]})", 400, "prompt", "out of vocabulary"},
+                  {R"({"prompt":[18446744073709551617]})", 400, "prompt", "out of vocabulary"},
+                  {R"({"prompt":[9223372036854775808]})", 400, "prompt", "out of vocabulary"},
+                  {R"({"prompt":"a","stop_token_ids":[300]})", 400, "stop_token_ids", "out of vocabulary"}});
+  EXPECT_EQ(accepted(R"({"prompt":[299, 2.0]})").prompts[0].ids, (std::vector<TokenId>{299, 2}));
+  capabilities.vocab_size = 100;  // a tokenizer that knows more than the model
+  expect_refused({R"({"prompt":"é"})", 400, "prompt", "out of vocabulary"});
+}
+
+TEST_F(Validation, Row14Length) {
+  const std::string text60(60, 'x'), text64(64, 'x');
+  expect_refused({{(R"({"prompt":")" + text60 + R"(","max_tokens":5})").c_str(), 400, "prompt", "64"},
+                  {(R"({"prompt":")" + text64 + R"("})").c_str(), 400, "prompt", "64"},
+                  {R"({"prompt":"a","max_tokens":9223372036854775807})", 400, "prompt", "64"}});
+  EXPECT_EQ(accepted(R"({"prompt":")" + text60 + R"(","max_tokens":4})").sequences[0].sampling.max_tokens, 4);
+  EXPECT_EQ(accepted(R"({"prompt":")" + text60 + R"("})").sequences[0].sampling.max_tokens, 4)
+      << "the default is cut to what fits";
+  EXPECT_EQ(accepted(R"({"prompt":"a"})").sequences[0].sampling.max_tokens, 16);
+  capabilities.kv_num_blocks = 2;  // 32 positions: what can never fit is refused at once
+  expect_refused({(R"({"prompt":")" + text60 + R"(","max_tokens":4})").c_str(), 400, "prompt", "32"});
+}
+
+TEST_F(Validation, TheOrderOfChecksIsTheTables) {
+  expect_refused({{R"({"model":"other","prompt":"a","max_tokens":"x"})", 400, "max_tokens", "string"},
+                  {R"({"prompt":"","temperature":9})", 400, "temperature", "[0, 2]"},
+                  {R"({"prompt":"","logprobs":99})", 400, "prompt", "empty"},
+                  {R"({"prompt":[999],"logprobs":99})", 400, "logprobs", "99"},
+                  {R"({"prompt":[999],"logprobs":1,"logprob_token_ids":[]})", 400, "logprob_token_ids", "empty"},
+                  {R"({"prompt":[999],"echo":true,"logprobs":1})", 400, "echo", "--prompt-logprobs"},
+                  {R"({"prompt":[999],"guided_regex":"a"})", 501, "guided_regex", "built"}});
+}
+
+TEST_F(Validation, PromptFormsBecomeSequencesInChoiceOrder) {
+  EXPECT_EQ(accepted(R"({"prompt":"Hi"})").prompts[0].ids, (std::vector<TokenId>{'H', 'i'}));
+  EXPECT_EQ(accepted(R"({"prompt":[72,105]})").prompts[0].ids, (std::vector<TokenId>{'H', 'i'}));
+  const GenerationPlan batch = accepted(R"({"prompt":["ab","c"],"n":2,"seed":5,"temperature":0.7})");
+  ASSERT_EQ(batch.sequences.size(), 4u);
+  EXPECT_EQ(batch.sequences[1].prompt, (std::vector<TokenId>{'a', 'b'}));
+  EXPECT_EQ(batch.sequences[2].prompt, (std::vector<TokenId>{'c'}));
+  EXPECT_EQ(accepted(R"({"prompt":[[1,2],[3]]})").prompts[1].ids, (std::vector<TokenId>{3}));
+}
+
+TEST_F(Validation, SeedsAreTheClientsOrRandomAndDifferByChoice) {
+  const auto seeds = [&](const std::string& body) {
+    std::vector<uint64_t> out;
+    for (const SequenceRequest& sequence : accepted(body).sequences) out.push_back(sequence.sampling.seed);
+    return out;
+  };
+  const auto five = seeds(R"({"prompt":["a","b"],"n":2,"seed":5})");
+  EXPECT_EQ(five[0], 5u);
+  EXPECT_NE(five[1], 5u);
+  EXPECT_EQ(five[0], five[2]);
+  EXPECT_EQ(five[1], five[3]);
+  EXPECT_NE(five[1], seeds(R"({"prompt":"a","n":2,"seed":6})")[0]);
+  EXPECT_EQ(seeds(R"({"prompt":"a","seed":9223372036854775807})")[0], 9223372036854775807u);
+  EXPECT_NE(seeds(R"({"prompt":"a"})"), seeds(R"({"prompt":"a"})"));
+  EXPECT_NE(seeds(R"({"prompt":"a","seed":-1})"), seeds(R"({"prompt":"a","seed":-1})"));
+}
+
+TEST_F(Validation, SamplingComesFromTheRequestThenTheModelThenTheApi) {
+  SamplingParams sampling = accepted(R"({"prompt":"a"})").sequences[0].sampling;
+  EXPECT_EQ(sampling.temperature, 1.0f);
+  EXPECT_EQ(sampling.top_k, 0);
+  defaults.temperature = 0.6f;
+  defaults.top_k = 20;
+  defaults.top_p = 0.95f;
+  sampling = accepted(R"({"prompt":"a"})").sequences[0].sampling;
+  EXPECT_EQ(sampling.temperature, 0.6f);
+  EXPECT_EQ(sampling.top_k, 20);
+  EXPECT_EQ(sampling.top_p, 0.95f);
+  sampling = accepted(R"({"prompt":"a","temperature":0.000001,"top_k":-1,"top_p":1,"min_p":0.25,"min_tokens":3})")
+                 .sequences[0]
+                 .sampling;
+  EXPECT_EQ(sampling.temperature, 0.0f);
+  EXPECT_EQ(sampling.top_k, 0);
+  EXPECT_EQ(sampling.min_p, 0.25f);
+  EXPECT_EQ(sampling.min_tokens, 3);
+  EXPECT_EQ(accepted(R"({"prompt":"a","top_k":99999999999})").sequences[0].sampling.top_k, 0) << "no narrowing";
+}
+
+TEST_F(Validation, StopIdsAreTheRequestsAndTheModelsFurtherEosIds) {
+  SamplingParams sampling = accepted(R"({"prompt":"a","stop_token_ids":[7,7,257]})").sequences[0].sampling;
+  EXPECT_EQ(sampling.eos_id, 256);
+  EXPECT_EQ(sampling.stop_ids, (std::vector<TokenId>{7, 257}));
+  sampling = accepted(R"({"prompt":"a","stop_token_ids":[7],"ignore_eos":true})").sequences[0].sampling;
+  EXPECT_TRUE(sampling.ignore_eos);
+  EXPECT_EQ(sampling.stop_ids, (std::vector<TokenId>{7}));
+  std::string many = R"({"prompt":"a","stop_token_ids":[0)";
+  for (int i = 1; i < 64; ++i) many += "," + std::to_string(i);
+  expect_refused({(many + "]}").c_str(), 400, "stop_token_ids", "64"});
+}
+
+TEST_F(Validation, EchoKeepsThePromptAsSentOrDecodesItsIds) {
+  EXPECT_EQ(accepted(R"({"prompt":"a <eos> é","echo":true})").prompts[0].echo_text, "a <eos> é");
+  EXPECT_EQ(accepted(R"({"prompt":[72,105,256],"echo":true})").prompts[0].echo_text, "Hi<eos>");
+  EXPECT_EQ(accepted(R"({"prompt":"a"})").prompts[0].echo_text, "");
+  const GenerationPlan nothing = accepted(R"({"prompt":["a","b"],"echo":true,"max_tokens":0})");
+  EXPECT_TRUE(nothing.sequences.empty());
+  EXPECT_EQ(nothing.num_choices(), 2u);
+}
+
+}  // namespace
+}  // namespace helios::testing
