@@ -1,0 +1,119 @@
+#include "coordinator/http/api.h"
+
+#include "coordinator/http/generation_reply.h"
+#include "coordinator/http/health.h"
+#include "coordinator/protocol/completions_request.h"
+#include "coordinator/protocol/json_writer.h"
+#include "coordinator/protocol/models.h"
+#include "coordinator/protocol/tokenize.h"
+
+namespace helios {
+namespace {
+
+Error not_ready(const EngineStatus& status) {
+  if (status.draining) return {Errc::kUnavailable, "the server is shutting down", ""};
+  return {Errc::kUnavailable,
+          status.reason.empty() ? "the model is not ready" : "the model is not ready: " + status.reason, ""};
+}
+
+std::string version_json() {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("version").string(kServerVersion).end_object();
+  return out;
+}
+
+}  // namespace
+
+EngineStatus Api::status() const {
+  EngineStatus status = parts_.engine.status();
+  status.draining |= draining_;
+  if (status.draining && status.reason.empty()) status.reason = "the server is shutting down";
+  return status;
+}
+
+Answer Api::completions(const HttpRequest& http, WakeUp wake) {
+  Result<CompletionsRequest> request = parse_completions_request(http.body);
+  if (!request) return error_reply(request.error());
+  if (Status known = check_model(request->model, parts_.model); !known) return error_reply(known.error());
+  const EngineStatus engine = status();
+  if (engine.draining || !engine.ready || !engine.capabilities) return error_reply(not_ready(engine));
+
+  const ValidationContext context{parts_.tokenizer, *engine.capabilities, parts_.defaults, parts_.model, parts_.limits};
+  Result<GenerationPlan> plan = plan_completions(std::move(*request), context);
+  if (!plan) return error_reply(plan.error());
+
+  std::vector<std::shared_ptr<SequenceStream>> streams;
+  if (!plan->sequences.empty()) {
+    auto submitted = parts_.engine.submit(std::move(plan->sequences), std::move(wake));
+    if (!submitted) return error_reply(submitted.error());
+    streams = std::move(*submitted);
+  }
+  // The client's header beats its body field, and both beat chance.
+  const bool from_body = !http.client_request_id && !plan->request_id.empty();
+  ReplyHeader header{.id = "cmpl-" + (from_body ? plan->request_id : http.request_id),
+                     .created = unix_seconds(),
+                     .model = parts_.model.name,
+                     .fingerprint = parts_.model.fingerprint};
+  return std::make_unique<GenerationReply>(std::move(*plan), std::move(header), parts_.tokenizer, std::move(streams),
+                                           parts_.metrics);
+}
+
+HttpReply Api::tokenize(const HttpRequest& request) const {
+  const std::optional<Capabilities> capabilities = parts_.engine.status().capabilities;
+  const std::optional<int64_t> max_model_len =
+      capabilities ? std::optional(context_limit(*capabilities)) : std::nullopt;
+  return json_reply_or_error(tokenize_reply(request.body, parts_.tokenizer, parts_.model, max_model_len));
+}
+
+HttpReply Api::detokenize(const HttpRequest& request) const {
+  const std::optional<Capabilities> capabilities = parts_.engine.status().capabilities;
+  const int64_t vocab_size = capabilities ? capabilities->vocab_size : parts_.tokenizer.vocab_size();
+  return json_reply_or_error(detokenize_reply(request.body, parts_.tokenizer, parts_.model, vocab_size));
+}
+
+void Api::add_routes(Router& router) {
+  router.add_json_post("/v1/completions", [this](const HttpRequest& request, std::string_view, WakeUp wake) -> Answer {
+    return completions(request, std::move(wake));
+  });
+  router.add("GET", "/v1/models", [this](const HttpRequest&, std::string_view, WakeUp) -> Answer {
+    return json_reply(200, models_reply(parts_.model, parts_.engine.status().capabilities));
+  });
+  router.add("GET", "/v1/models/*", [this](const HttpRequest&, std::string_view id, WakeUp) -> Answer {
+    return json_reply_or_error(model_reply(std::string(id), parts_.model, parts_.engine.status().capabilities));
+  });
+  router.add_json_post("/tokenize", [this](const HttpRequest& request, std::string_view, WakeUp) -> Answer {
+    return tokenize(request);
+  });
+  router.add_json_post("/detokenize", [this](const HttpRequest& request, std::string_view, WakeUp) -> Answer {
+    return detokenize(request);
+  });
+  router.add("GET", "/tokenizer_info", [this](const HttpRequest&, std::string_view, WakeUp) -> Answer {
+    return json_reply(200, tokenizer_info_reply(parts_.tokenizer));
+  });
+  add_probes(router);
+}
+
+void Api::add_probes(Router& router) {
+  const auto health = [this](const HttpRequest&, std::string_view, WakeUp) -> Answer {
+    return health_reply(status(), parts_.model.name);
+  };
+  router.add("GET", "/health", health);
+  router.add("GET", "/ping", health);
+  router.add("POST", "/ping", health);
+  router.add("GET", "/livez", [](const HttpRequest&, std::string_view, WakeUp) -> Answer {
+    return json_reply(200, R"({"status":"ok"})");
+  });
+  router.add("GET", "/readyz",
+             [this](const HttpRequest&, std::string_view, WakeUp) -> Answer { return readiness_reply(status()); });
+  router.add("GET", "/version",
+             [](const HttpRequest&, std::string_view, WakeUp) -> Answer { return json_reply(200, version_json()); });
+  router.add("GET", "/load",
+             [this](const HttpRequest&, std::string_view, WakeUp) -> Answer { return load_reply(status()); });
+  router.add("GET", "/metrics", [this](const HttpRequest&, std::string_view, WakeUp) -> Answer {
+    return HttpReply{.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                     .body = parts_.metrics.render(status())};
+  });
+}
+
+}  // namespace helios

@@ -1,0 +1,163 @@
+#include "coordinator/http/generation_reply.h"
+
+#include <utility>
+
+namespace helios {
+namespace {
+
+/// What one write may hold: enough to amortise it, little enough that a slow client holds back the engine and not
+/// memory.
+constexpr size_t kMaxPumpBytes = 32 * 1024;
+
+OutputDelta zero_budget_delta() {
+  OutputDelta delta;
+  delta.finish = OutputFinish{.reason = "length", .stop_string = {}, .stop_token = {}};
+  return delta;
+}
+
+}  // namespace
+
+GenerationReply::GenerationReply(GenerationPlan plan, ReplyHeader header, const Tokenizer& tokenizer,
+                                 std::vector<std::shared_ptr<SequenceStream>> streams, ServerMetrics& metrics)
+    : plan_(std::move(plan)),
+      header_(std::move(header)),
+      metrics_(metrics),
+      choices_(plan_.num_choices()),
+      num_running_(choices_.size()) {
+  HELIOS_CHECK(streams.empty() || streams.size() == choices_.size(), streams.size(), choices_.size());
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[i];
+    choice.prompt = static_cast<int64_t>(i) / plan_.n;
+    const PlannedPrompt& prompt = plan_.prompts[choice.prompt];
+    if (!streams.empty()) {
+      choice.stream = std::move(streams[i]);
+      choice.output.emplace(tokenizer, plan_.output, prompt.ids);
+    }
+    if (!plan_.stream) choice.collected.emplace(plan_.logprobs, plan_.return_token_ids, prompt.echo_text);
+  }
+}
+
+GenerationReply::~GenerationReply() { cancel_running(); }
+
+void GenerationReply::cancel_running() {
+  for (Choice& choice : choices_) {
+    if (choice.finished) continue;
+    choice.finished = true;
+    if (choice.stream) choice.stream->cancel();
+    metrics_.on_choice_finished(error_ ? "error" : "abort");
+  }
+  num_running_ = 0;
+}
+
+void GenerationReply::fail(Error error) {
+  if (!error_) error_ = std::move(error);
+}
+
+PendingReply::State GenerationReply::pump(std::string& events) {
+  // One event of each choice in turn, so that the choices of a stream advance together.
+  size_t idle_choices = 0;
+  while (num_running_ > 0 && !error_ && idle_choices < choices_.size()) {
+    const size_t index = next_;
+    next_ = (next_ + 1) % choices_.size();
+    idle_choices = advance(static_cast<int64_t>(index), events) ? 0 : idle_choices + 1;
+    if (events.size() >= kMaxPumpBytes && num_running_ > 0 && !error_) {
+      streamed_ = true;
+      return State::kMore;
+    }
+  }
+  if (error_) return conclude_with_error(events);
+  if (num_running_ == 0) return plan_.stream ? finish_stream(events) : State::kReply;
+  streamed_ |= !events.empty();
+  return State::kWaiting;
+}
+
+bool GenerationReply::advance(int64_t index, std::string& events) {
+  Choice& choice = choices_[index];
+  if (choice.finished) return false;
+  if (!choice.stream) {
+    deliver(index, zero_budget_delta(), events);
+    return true;
+  }
+  std::optional<SequenceEvent> event = choice.stream->try_pop();
+  if (!event) return false;
+  if (Error* error = std::get_if<Error>(&*event)) {
+    fail(std::move(*error));
+    return true;
+  }
+  const TokenEvent& token = std::get<TokenEvent>(*event);
+  if (token.finish == FinishCode::kError) {
+    fail({Errc::kInternal, "the model failed on this request", ""});
+    return true;
+  }
+  const OutputDelta delta = choice.output->push(token);
+  choice.num_generated = choice.output->num_generated();
+  deliver(index, delta, events);
+  return true;
+}
+
+void GenerationReply::deliver(int64_t index, const OutputDelta& delta, std::string& events) {
+  Choice& choice = choices_[index];
+  if (delta.finish) {
+    choice.finished = true;
+    --num_running_;
+    if (choice.stream) choice.stream->cancel();  // a string stop is ours: the engine does not know of it
+    metrics_.on_choice_finished(delta.finish->reason);
+  }
+  if (plan_.stream) {
+    write_chunk(index, delta, events);
+  } else if (Status status = choice.collected->append(delta); !status) {
+    fail(std::move(status).error());
+  }
+}
+
+void GenerationReply::write_chunk(int64_t index, const OutputDelta& delta, std::string& events) {
+  Choice& choice = choices_[index];
+  const PlannedPrompt& prompt = plan_.prompts[choice.prompt];
+  const StreamOptions& options = plan_.stream_options;
+  CompletionChunk chunk{.index = index, .token_ids = plan_.return_token_ids};
+  if (!choice.started) {
+    chunk.echo = prompt.echo_text;
+    chunk.prompt_token_ids = plan_.return_token_ids ? &prompt.ids : nullptr;
+    choice.started = true;
+  }
+  if (options.include_usage && options.continuous_usage_stats) {
+    chunk.usage = Usage{static_cast<int64_t>(prompt.ids.size()), choice.num_generated};
+  }
+  chunk.fingerprint = num_running_ == 0 && !options.include_usage;
+  Result<std::string> json = completion_chunk(header_, chunk, delta, scratch_);
+  if (!json) return fail(json.error());
+  events += sse_event(*json);
+}
+
+PendingReply::State GenerationReply::finish_stream(std::string& events) {
+  if (plan_.stream_options.include_usage) events += sse_event(usage_chunk(header_, usage()));
+  events += kSseDone;
+  return State::kStreamed;
+}
+
+PendingReply::State GenerationReply::conclude_with_error(std::string& events) {
+  cancel_running();
+  if (!plan_.stream || (!streamed_ && events.empty())) return State::kReply;  // still time for a real status
+  events += sse_event(error_json(*error_));
+  events += kSseDone;
+  return State::kStreamed;
+}
+
+HttpReply GenerationReply::reply() {
+  if (error_) return error_reply(*error_);
+  std::string choices;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (i > 0) choices += ',';
+    choices_[i].collected->append_json(choices, static_cast<int64_t>(i), plan_.prompts[choices_[i].prompt].ids);
+  }
+  return json_reply(200, completion_reply(header_, choices, usage()));
+}
+
+Usage GenerationReply::usage() const {
+  Usage usage;
+  for (const PlannedPrompt& prompt : plan_.prompts) usage.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
+  for (const Choice& choice : choices_) usage.completion_tokens += choice.num_generated;
+  return usage;
+}
+
+}  // namespace helios

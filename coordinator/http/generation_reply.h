@@ -1,0 +1,65 @@
+// One accepted completions request on its way back: token events of all its choices to a reply, or to a stream's
+// chunks.
+//
+// Owns the choices' streams: destroying it cancels those that still run. It takes events only when the connection asks
+// (pump), so a slow client makes the streams fill and the engine pause, and nothing piles up here. Thread: the
+// connection's strand.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/engine/engine_client.h"
+#include "coordinator/http/message.h"
+#include "coordinator/http/metrics.h"
+#include "coordinator/output/sequence_output.h"
+#include "coordinator/protocol/completions_response.h"
+#include "coordinator/protocol/validation.h"
+
+namespace helios {
+
+class GenerationReply final : public PendingReply {
+ public:
+  /// `streams`: one a choice, in choice order; none for a zero budget. `tokenizer` and `metrics` outlive this.
+  GenerationReply(GenerationPlan plan, ReplyHeader header, const Tokenizer& tokenizer,
+                  std::vector<std::shared_ptr<SequenceStream>> streams, ServerMetrics& metrics);
+  ~GenerationReply() override;
+
+  State pump(std::string& events) override;
+  HttpReply reply() override;
+  void fail(Error error) override;
+
+ private:
+  struct Choice {
+    std::shared_ptr<SequenceStream> stream;
+    std::optional<SequenceOutput> output;       // none for a zero budget
+    std::optional<CompletionChoice> collected;  // plain replies
+    int64_t prompt = 0;                         // index
+    int64_t num_generated = 0;
+    bool started = false;  // its first chunk is out
+    bool finished = false;
+  };
+
+  /// Takes one event of this choice; false when there is none.
+  bool advance(int64_t index, std::string& events);
+  void deliver(int64_t index, const OutputDelta& delta, std::string& events);
+  void write_chunk(int64_t index, const OutputDelta& delta, std::string& events);
+  State finish_stream(std::string& events);
+  State conclude_with_error(std::string& events);
+  void cancel_running();
+  Usage usage() const;
+
+  GenerationPlan plan_;
+  ReplyHeader header_;
+  ServerMetrics& metrics_;
+  std::vector<Choice> choices_;
+  LogprobArrays scratch_;
+  std::optional<Error> error_;
+  size_t next_ = 0;  // the choice whose turn it is
+  size_t num_running_ = 0;
+  bool streamed_ = false;  // some bytes of the stream are out
+};
+
+}  // namespace helios

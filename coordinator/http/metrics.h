@@ -1,0 +1,38 @@
+// What /metrics says: vLLM's names where it has one, so that dashboards work unchanged; helios_ for what is ours.
+//
+// The engine thread and the connections count (atomics inside); a scrape adds the gauges from an EngineStatus.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "coordinator/engine/engine_client.h"
+
+namespace helios {
+
+class ServerMetrics final : public EngineObserver {
+ public:
+  explicit ServerMetrics(const std::string& model_name);
+  ~ServerMetrics() override;
+
+  // Engine thread.
+  void on_tokens(int64_t prompt_tokens, int64_t generated_tokens) override;
+  void on_first_token(double queue_seconds, double time_to_first_token_seconds) override;
+  void on_inter_token(double seconds) override;
+  void on_finished(const Finished& finished) override;
+  void on_frame(bool requested, int64_t payload_bytes_copied) override;
+
+  // Connections. `reason`: "stop", "length", "abort" (the client left) or "error".
+  void on_choice_finished(std::string_view reason);
+  void on_response(int status);
+
+  /// The text exposition format, version 0.0.4.
+  std::string render(const EngineStatus& status);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace helios
