@@ -1,7 +1,7 @@
 // From token events to what a client sees of one choice: text deltas, logprob entries, finish reason.
 //
-// Owns the incremental decoder, the stop filter and the text spans of one sequence. Entries are released with the text of
-// their first byte, in generation order, and never for text that a stop string removes (R30, R31). Thread: the
+// Owns the incremental decoder, the stop filter and the text spans of one sequence. Entries are released with the text
+// of their first byte, in generation order, and never for text that a stop string removes (R30, R31). Thread: the
 // connection's strand.
 #pragma once
 
@@ -22,7 +22,9 @@ struct OutputOptions {
   bool skip_special_tokens = true;
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;
-  bool tokens_as_token_ids = false;  // token texts as token_id:<decimal>
+  bool tokens_as_token_ids = false;     // token texts as token_id:<decimal>
+  int64_t min_tokens = 0;               // stop strings that complete before so many tokens were generated do not count
+  bool keep_terminating_entry = false;  // completions with echo: EOS and stop ids keep their entry (wire formats, 0.1)
 };
 
 struct OutputAlternative {
@@ -33,24 +35,24 @@ struct OutputAlternative {
 
 struct OutputEntry {
   TokenId id = -1;
-  std::string text;       // wire formats, 2.5
-  std::string bytes;      // the token's own
+  std::string text;         // wire formats, 2.5
+  std::string bytes;        // the token's own
   int64_t text_offset = 0;  // code points into the choice's text
   float logprob = 0.0f;
   std::vector<OutputAlternative> alternatives;
 };
 
 struct OutputFinish {
-  std::string reason;                       // "stop" or "length"
-  std::optional<std::string> stop_string;   // stop_reason, when a stop string matched
-  std::optional<TokenId> stop_token;        // or an id from the stop ids
+  std::string reason;                      // "stop" or "length"
+  std::optional<std::string> stop_string;  // stop_reason, when a stop string matched
+  std::optional<TokenId> stop_token;       // or an id from the stop ids
 };
 
 /// What one or more tokens released.
 struct OutputDelta {
-  std::string text;                   // valid UTF-8
+  std::string text;  // valid UTF-8
   std::vector<OutputEntry> entries;
-  std::vector<TokenId> token_ids;     // generated in this step, terminating ones included
+  std::vector<TokenId> token_ids;  // generated in this step, terminating ones included
   std::optional<OutputFinish> finish;
 };
 
@@ -62,7 +64,8 @@ class SequenceOutput {
   SequenceOutput(SequenceOutput&&) noexcept;
   SequenceOutput& operator=(SequenceOutput&&) noexcept;
 
-  /// After a delta with `finish` set nothing more may be pushed; when a stop string set it, the caller cancels the stream.
+  /// After a delta with `finish` set nothing more may be pushed; when a stop string set it, the caller cancels the
+  /// stream.
   OutputDelta push(const TokenEvent& event);
 
   int64_t num_generated() const;  // tokens pushed, for usage

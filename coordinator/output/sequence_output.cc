@@ -1,0 +1,137 @@
+// One pass: event -> decoder (text and starts) -> stop filter (how much is final) -> entries of the final text.
+#include "coordinator/output/sequence_output.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/base/check.h"
+#include "coordinator/output/stop_filter.h"
+#include "coordinator/output/text_span.h"
+#include "coordinator/output/token_text.h"
+#include "coordinator/tokenizer/incremental_decoder.h"
+
+namespace helios {
+namespace {
+
+bool is_terminating(FinishCode code) { return code == FinishCode::kEos || code == FinishCode::kStopId; }
+
+OutputFinish finish_of(const TokenEvent& event) {
+  switch (event.finish) {
+    case FinishCode::kEos:
+      return {"stop", std::nullopt, std::nullopt};
+    case FinishCode::kStopId:
+      return {"stop", std::nullopt, event.token};
+    case FinishCode::kTokenLimit:
+    case FinishCode::kContextLimit:
+      return {"length", std::nullopt, std::nullopt};
+    case FinishCode::kError:
+    case FinishCode::kNone:
+      break;
+  }
+  return {"abort", std::nullopt, std::nullopt};  // the error itself travels as an Error, not as a token
+}
+
+}  // namespace
+
+struct SequenceOutput::Impl {
+  Impl(const Tokenizer& tokenizer_in, OutputOptions options_in, std::span<const TokenId> prompt)
+      : tokenizer(tokenizer_in),
+        options(std::move(options_in)),
+        decoder(tokenizer_in, options.skip_special_tokens, prompt),
+        context(tokenizer_in, options.skip_special_tokens, prompt),
+        stops(options.stop) {}
+
+  std::string shown_text(TokenId id) const {
+    return options.tokens_as_token_ids ? fmt::format("token_id:{}", id) : context.text(id);
+  }
+
+  std::optional<OutputEntry> make_entry(const TokenEvent& event) const {
+    if (!event.logprobs || event.forced || (is_terminating(event.finish) && !options.keep_terminating_entry)) {
+      return std::nullopt;
+    }
+    OutputEntry entry;
+    entry.id = event.token;
+    entry.text = shown_text(event.token);
+    entry.bytes = tokenizer.token_bytes(event.token);
+    entry.logprob = event.logprobs->chosen;
+    entry.alternatives.reserve(event.logprobs->alternatives.size());
+    for (const TokenLogprob& alternative : event.logprobs->alternatives) {
+      entry.alternatives.push_back({alternative.id, shown_text(alternative.id), alternative.logprob});
+    }
+    return entry;
+  }
+
+  // A terminating token's text is shown only on request; an ignored EOS is hidden like any special token.
+  bool hidden(const TokenEvent& event) const {
+    return (is_terminating(event.finish) && !options.include_stop_str_in_output) ||
+           (event.silent_eos && options.skip_special_tokens);
+  }
+
+  // Takes what the decoder let go, and releases as much as cannot be part of a stop string.
+  void advance(DecodedText decoded, OutputDelta* delta) {
+    for (const TextStart& start : decoded.starts) spans.place(start);
+    const bool armed = num_generated > options.min_tokens;
+    const std::optional<StopFilter::Match> match = stops.feed(decoded.text, armed);
+    read += static_cast<int64_t>(decoded.text.size());
+    held += decoded.text;
+    const bool keep_stop = options.include_stop_str_in_output;
+    if (match) {
+      delta->finish = OutputFinish{"stop", options.stop[match->stop], std::nullopt};
+      release_text(keep_stop ? match->end : match->begin, delta);
+    } else {
+      release_text(keep_stop ? read : read - stops.undecided_bytes(), delta);
+    }
+    spans.release(released, &delta->entries);
+  }
+
+  void release_text(int64_t up_to, OutputDelta* delta) {
+    delta->text.append(held, 0, up_to - released);
+    held.erase(0, up_to - released);
+    released = up_to;
+  }
+
+  OutputDelta push(const TokenEvent& event) {
+    HELIOS_CHECK(!finished, event.token);
+    OutputDelta delta;
+    delta.token_ids.push_back(event.token);
+    ++num_generated;
+    const bool is_hidden = hidden(event);
+    spans.push(make_entry(event));
+    if (!is_hidden) context.push(event.token);
+    DecodedText decoded;
+    decoder.push(event.token, &decoded, is_hidden);
+    if (event.finish != FinishCode::kNone) decoder.finish(&decoded);
+    advance(std::move(decoded), &delta);
+    if (!delta.finish && event.finish != FinishCode::kNone) {
+      release_text(read, &delta);
+      spans.release_all(&delta.entries);
+      delta.finish = finish_of(event);
+    }
+    finished = delta.finish.has_value();
+    return delta;
+  }
+
+  const Tokenizer& tokenizer;
+  const OutputOptions options;
+  IncrementalDecoder decoder;
+  TokenTextContext context;
+  StopFilter stops;
+  TextSpans spans;
+  std::string held;  // text that was decoded and not yet released
+  int64_t read = 0;  // bytes of text decoded, and released, so far
+  int64_t released = 0;
+  int64_t num_generated = 0;
+  bool finished = false;
+};
+
+SequenceOutput::SequenceOutput(const Tokenizer& tokenizer, OutputOptions options, std::span<const TokenId> prompt)
+    : impl_(std::make_unique<Impl>(tokenizer, std::move(options), prompt)) {}
+SequenceOutput::~SequenceOutput() = default;
+SequenceOutput::SequenceOutput(SequenceOutput&&) noexcept = default;
+SequenceOutput& SequenceOutput::operator=(SequenceOutput&&) noexcept = default;
+
+OutputDelta SequenceOutput::push(const TokenEvent& event) { return impl_->push(event); }
+int64_t SequenceOutput::num_generated() const { return impl_->num_generated; }
+
+}  // namespace helios

@@ -1,0 +1,45 @@
+// Entries on their way out: each waits for the place of its first byte, then for the text of that byte.
+//
+// Both waits end in generation order, so the entries are one queue with a mark. It holds what belongs to held-back text
+// and nothing else (R30, R31). Thread: the connection's strand.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "coordinator/output/sequence_output.h"
+#include "coordinator/tokenizer/incremental_decoder.h"
+
+namespace helios {
+
+class TextSpans {
+ public:
+  /// The next generated token; nothing when it has no entry.
+  void push(std::optional<OutputEntry> entry) { spans_.push_back({std::move(entry), {}}); }
+
+  /// The next token in order whose place was unknown starts here.
+  void place(const TextStart& start);
+
+  /// Moves to `out` the entries of tokens whose first byte is within the first `released` bytes of the text, and of
+  /// tokens without text that no such byte stands before.
+  void release(int64_t released, std::vector<OutputEntry>* out);
+
+  /// The end of the text, when no stop string removed any: every entry that is left.
+  void release_all(std::vector<OutputEntry>* out);
+
+  size_t held() const { return spans_.size(); }
+
+ private:
+  struct Span {
+    std::optional<OutputEntry> entry;
+    TextStart start;
+  };
+  void pop(std::vector<OutputEntry>* out);
+
+  std::deque<Span> spans_;
+  size_t placed_ = 0;  // of spans_, from the front
+};
+
+}  // namespace helios
