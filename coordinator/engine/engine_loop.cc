@@ -17,7 +17,8 @@ namespace {
 // How late a lost process of this host is noticed at most, when nothing else wakes the loop.
 constexpr std::chrono::milliseconds kTick{50};
 constexpr int kMaxMessagesPerTurn = 1024;
-constexpr std::chrono::milliseconds kFlushLimit{200};
+// How long stop() waits for the ranks to have read Abort: a rank that has not read it when the socket closes loses it.
+constexpr std::chrono::milliseconds kStopLimit{500};
 
 double seconds(EngineLoop::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -138,7 +139,6 @@ void EngineLoop::run(RankLink link) {
   take_inbox();
   fail_all(Error{Errc::kUnavailable, "the server has stopped"});
   notify_touched();
-  link_->flush_on_close(kFlushLimit);
   link_.reset();
   publish();
   log_info("engine_ended", "");
@@ -443,11 +443,7 @@ void EngineLoop::advance_end(TimePoint now) {
     stop = stop_requested_;
     drain_until = drain_until_;
   }
-  if (stop) {
-    ranks_->abort_all("the coordinator stops", now);
-    finished_ = true;
-    return;
-  }
+  if (stop) return advance_stop(now);
   if (!drain_until) return;
   if (!draining_) {
     draining_ = true;
@@ -462,6 +458,21 @@ void EngineLoop::advance_end(TimePoint now) {
     ranks_->drain(now);
     ranks_told_ = true;
     ranks_limit_ = now + config_.rank_drain_limit;
+  }
+  if (!ranks_->all_gone() && now < ranks_limit_) return;
+  ranks_->kill_local();
+  finished_ = true;
+}
+
+void EngineLoop::advance_stop(TimePoint now) {
+  if (!stopping_) {
+    stopping_ = draining_ = true;
+    refuse_or_accept();
+    fail_all(Error{Errc::kUnavailable, "the server has stopped"});
+    ranks_->abort_all("the coordinator stops", now);
+    scheduler_.reset();
+    ledger_.reset();
+    ranks_limit_ = now + kStopLimit;
   }
   if (!ranks_->all_gone() && now < ranks_limit_) return;
   ranks_->kill_local();

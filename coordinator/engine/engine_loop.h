@@ -94,6 +94,7 @@ class EngineLoop {
 
   // The end.
   void advance_end(TimePoint now);
+  void advance_stop(TimePoint now);
   void refuse_or_accept();
   void publish();
   size_t headroom() const;
@@ -134,6 +135,7 @@ class EngineLoop {
   std::vector<Notify> touched_;
   bool draining_ = false;
   bool ranks_told_ = false;
+  bool stopping_ = false;
   TimePoint ranks_limit_{};
   bool finished_ = false;
   int64_t num_started_ = 0;

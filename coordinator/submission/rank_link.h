@@ -42,9 +42,6 @@ class RankLink {
   /// Until something can be received, `wake_fd` is written, or the limit has passed.
   void wait(int wake_fd, std::chrono::milliseconds limit);
 
-  /// What was sent last still goes out when the socket closes, within the limit.
-  void flush_on_close(std::chrono::milliseconds limit) { socket_.set_linger(limit); }
-
  private:
   RankLink(ZmqSocket socket, std::string endpoint) : socket_(std::move(socket)), endpoint_(std::move(endpoint)) {}
 

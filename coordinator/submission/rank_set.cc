@@ -239,9 +239,11 @@ void RankSet::fail(const std::string& reason, std::optional<Rank> lost, TimePoin
   break_set(reason, lost ? std::vector{*lost} : std::vector<Rank>{}, now);
 }
 
-void RankSet::forget(Member& member, RankState state) {
+/// The member leaves the set; it is followed until it is gone.
+void RankSet::let_go(Member& member, TimePoint now) {
   remember(former_, member.identity);
-  views_[member.hello.rank.value].state = state;
+  views_[member.hello.rank.value].state = RankState::kLost;
+  leavers_.push_back({std::move(member.identity), std::move(member.watch), now + config_.abort_grace});
   member = Member{};
 }
 
@@ -253,8 +255,7 @@ void RankSet::break_set(const std::string& reason, const std::vector<Rank>& lost
     const bool is_lost = std::find(lost.begin(), lost.end(), member.hello.rank) != lost.end();
     if (is_lost) member.watch.kill();
     if (!is_lost || !member.watch.watching()) (void)send_(member.identity, Abort{reason});
-    if (!is_lost && member.watch.watching()) leavers_.push_back({std::move(member.watch), now + config_.abort_grace});
-    forget(member, RankState::kLost);
+    let_go(member, now);
   }
   identities_.clear();
   store_ = BootstrapStore();
@@ -272,12 +273,17 @@ void RankSet::end_leavers(TimePoint now) {
   });
 }
 
+/// A process that we can watch is gone when it has ended; of another, only its connection can tell.
+bool RankSet::is_gone(const std::string& identity, const ProcessWatch& watch) {
+  return watch.watching() ? watch.ended() : !send_(identity, Heartbeat{.incarnation = incarnation_}).ok();
+}
+
 void RankSet::look_for_losses(TimePoint now) {
   std::vector<Rank> lost;
   std::string reason;
   for (Member& member : members_) {
     if (!member.here() || member.gone) continue;
-    const bool ended = member.watch.ended();
+    const bool ended = phase_ == Phase::kDraining ? is_gone(member.identity, member.watch) : member.watch.ended();
     const bool silent = now - member.last_seen > config_.heartbeat_limit;
     if (!ended && !silent) continue;
     const int rank = member.hello.rank.value;
@@ -319,24 +325,25 @@ void RankSet::drain(TimePoint) {
   for (Member& member : members_) {
     if (!member.here()) continue;
     views_[member.hello.rank.value].state = RankState::kDraining;
-    if (!send_(member.identity, Drain{})) member.gone = !member.watch.watching() || member.watch.ended();
+    (void)send_(member.identity, Drain{});  // unreachable: the next tick finds it gone
   }
-}
-
-bool RankSet::all_gone() const {
-  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return !m.here() || m.gone; });
 }
 
 void RankSet::abort_all(const std::string& reason, TimePoint now) {
   for (Member& member : members_) {
     if (!member.here()) continue;
     (void)send_(member.identity, Abort{reason});
-    leavers_.push_back({std::move(member.watch), now + config_.abort_grace});
-    forget(member, RankState::kLost);
+    let_go(member, now);
   }
   identities_.clear();
   phase_ = Phase::kDraining;
   version_ += 1;
+}
+
+bool RankSet::all_gone() {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return !m.here() || m.gone; }) &&
+         std::all_of(leavers_.begin(), leavers_.end(),
+                     [&](const Leaver& leaver) { return is_gone(leaver.identity, leaver.watch); });
 }
 
 void RankSet::kill_local() {

@@ -72,10 +72,10 @@ class RankSet {
 
   /// Tells the ranks to finish and leave. From now on a rank that goes is not a loss.
   void drain(TimePoint now);
-  /// True when no rank of the draining set is left.
-  bool all_gone() const;
-  /// Tells the ranks to leave at once; those of our own host that stay are ended.
+  /// Tells the ranks to leave at once; those of our own host that stay are ended after the grace.
   void abort_all(const std::string& reason, TimePoint now);
+  /// True when no rank that was told to leave is left, as far as its pid or its connection tells.
+  bool all_gone();
   /// Ends what is left on our own host, without waiting for any grace.
   void kill_local();
 
@@ -107,7 +107,8 @@ class RankSet {
     bool gone = false;  // while draining
     bool here() const { return !identity.empty(); }
   };
-  struct Leaver {  // of a broken set, on our own host
+  struct Leaver {  // told to leave, at once
+    std::string identity;
     ProcessWatch watch;
     TimePoint deadline;
   };
@@ -121,7 +122,8 @@ class RankSet {
   std::string choose_collective() const;
   void open_if_agreed(TimePoint now);
   void break_set(const std::string& reason, const std::vector<Rank>& lost, TimePoint now);
-  void forget(Member& member, RankState state);
+  void let_go(Member& member, TimePoint now);
+  bool is_gone(const std::string& identity, const ProcessWatch& watch);
   void end_leavers(TimePoint now);
   void look_for_losses(TimePoint now);
   Member* find(const std::string& identity);

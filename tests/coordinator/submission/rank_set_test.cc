@@ -261,10 +261,25 @@ TEST_F(RankSetTest, DrainingRanksMayLeave) {
   set_->drain(now_);
   EXPECT_EQ(sent<Drain>("a").size() + sent<Drain>("b").size(), 2u);
   EXPECT_FALSE(set_->all_gone());
-  for (int i = 0; i < 31; ++i) pass(100ms);
+  unreachable_.insert("a");  // its socket has closed
+  pass(20ms);
+  EXPECT_FALSE(set_->all_gone());
+  EXPECT_EQ(set_->views()[0].state, RankState::kLost);
+  EXPECT_EQ(set_->views()[1].state, RankState::kDraining);
+  for (int i = 0; i < 31; ++i) pass(100ms);  // the other falls silent
   EXPECT_TRUE(set_->all_gone());
   EXPECT_FALSE(set_->next_event().has_value());
   EXPECT_TRUE(sent<Abort>("a").empty());
+}
+
+TEST_F(RankSetTest, AbortedRanksAreFollowedUntilTheyAreGone) {
+  open();
+  set_->abort_all("stop", now_);
+  EXPECT_EQ(sent<Abort>("a").size() + sent<Abort>("b").size(), 2u);
+  EXPECT_FALSE(set_->rank_of("a").has_value());
+  EXPECT_FALSE(set_->all_gone());
+  unreachable_ = {"a", "b"};
+  EXPECT_TRUE(set_->all_gone());
 }
 
 // A stand-in process: what matters is that it has a pid on this host.
