@@ -22,7 +22,7 @@ void emit_position(const EmitLogprobsArgs& args, int64_t p) {
   for (int i = 0; i < position.num_selected; ++i) {
     store_pair(position.packed, 1 + i, position.selected[i], logprob(position.selected[i]));
   }
-  if (position.num_selected > 0) return;
+  if (position.num_selected > 0 || args.alternatives == 0) return;  // keys were not asked for
 
   BestKeys best(args.alternatives);
   const int num_tiles = args.shard->num_tiles();
