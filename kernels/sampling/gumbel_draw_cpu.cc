@@ -15,7 +15,6 @@ namespace HWY_NAMESPACE {
 
 constexpr int kBlocksPerTile = kTileWidth / kNoiseBlock + 2;  // a tile may begin and end inside a block
 constexpr int kBlockRoom = (kBlocksPerTile + 15) / 16 * 16;   // whole vectors
-constexpr float kMaxGumbel = 22.9f;                           // above gumbel(0)
 // FP32 arguments of the bound are off by less than this where the bound decides (|d| < 64 nats).
 constexpr float kBoundSlack = 1e-4f;
 
@@ -43,11 +42,11 @@ HWY_INLINE float max_of(const float* HWY_RESTRICT logits, BlockRange range) {
   return max;
 }
 
-// For each block of a tile, the largest noise word that could still beat `best` there; none when `possible` is 0.
-// A token wins only if z + gumbel(v) > best, and gumbel(v) <= -log(v): so only if v < exp(z - best).
+// For each block of a tile, the largest uniform that could still beat `best` there. A token wins only if
+// z + gumbel(uniform) > best, and gumbel(uniform) <= -log(uniform): so only if uniform < exp(z - best).
 struct BlockLimits {
   HWY_ALIGN float exponent[kBlockRoom];
-  HWY_ALIGN float chance[kBlockRoom];
+  HWY_ALIGN float limit[kBlockRoom];
 
   void find(const SamplingRow& row, const SampledToken& best, const float* logits, TokenId first_id, int width,
             int num_blocks) {
@@ -55,7 +54,7 @@ struct BlockLimits {
     const D d;
     constexpr int kN = static_cast<int>(hn::MaxLanes(D()));
     const float inverse = 1.0f / row.temperature;
-    // Relative to the shard's maximum: small numbers where it matters, whatever the temperature.
+    // Relative to the row's maximum: small numbers where it matters, whatever the temperature.
     const float lead =
         best.id < 0
             ? -1e30f
@@ -67,43 +66,70 @@ struct BlockLimits {
     for (int b = num_blocks; b < kBlockRoom; ++b) exponent[b] = kNegativeInfinity;
     for (int b = 0; b < num_blocks; b += kN) {
       const auto x = hn::Min(hn::Load(d, exponent + b), hn::Zero(d));
-      hn::Store(exp_nonpositive(d, x), d, chance + b);
+      hn::Store(exp_nonpositive(d, x), d, limit + b);
     }
   }
 
-  bool possible(int b) const { return exponent[b] >= -kMaxGumbel; }
-  uint32_t limit(int b) const {
-    const double limit = static_cast<double>(chance[b]) * 4294967296.0 * (1.0 + 1e-6);
-    return limit >= 4294967295.0 ? 4294967295u : static_cast<uint32_t>(limit);
+  bool possible(int b) const { return exponent[b] >= -static_cast<float>(kMaxGumbel); }
+  // The smallest of 64 uniforms is below the limit only if 64 * limit exceeds the uniform that it was made from.
+  bool worth_drawing(int b, uint32_t least_word) const {
+    return static_cast<float>(unit_interval(least_word)) <= kNoiseBlock * limit[b];
   }
 };
 
-void draw_tile(const SamplingRow& row, const float* logits, TokenId first_id, int width, SampledToken* best,
-               SampledToken* tile_best) {
+// The words that say each block's smallest uniform: 64 blocks at a time, kept from tile to tile.
+struct BlockLeastWords {
+  HWY_ALIGN uint32_t words[kNoiseBlock];
+  int64_t group = -1;
+
+  uint32_t at(NoiseKey key, uint32_t block) {
+    if (group != block / kNoiseBlock) {
+      group = block / kNoiseBlock;
+      noise_words(key, NoiseStream::kBlockLeast, static_cast<uint32_t>(group), words);
+    }
+    return words[block % kNoiseBlock];
+  }
+};
+
+// Draws every id of one block that could win. `logits` and `range` are the tile's columns.
+void draw_block(const SamplingRow& row, const float* logits, BlockRange range, TokenId first_id, uint32_t block,
+                uint32_t least_word, double limit, SampledToken* best, SampledToken* tile_best) {
+  const double least = block_least(least_word);
+  const int lane = block_lane(noise_word(row.noise, NoiseStream::kBlockLane, block));
+  HWY_ALIGN uint32_t words[kNoiseBlock];
+  noise_words(row.noise, NoiseStream::kToken, block, words);
+  for (int i = range.begin; i < range.end; ++i) {
+    if (!(logits[i] >= row.floor)) continue;
+    const TokenId id = first_id + i;
+    const int at = id % kNoiseBlock;
+    const double uniform = at == lane ? least : above_least(least, words[at]);
+    if (uniform > limit) continue;
+    const SampledToken token{static_cast<double>(logits[i]) / static_cast<double>(row.temperature) + gumbel(uniform),
+                             id};
+    if (token.beats(*best)) *best = *tile_best = token;
+  }
+}
+
+void draw_tile(const SamplingRow& row, const float* logits, TokenId first_id, int width, BlockLeastWords* least_words,
+               SampledToken* best, SampledToken* tile_best) {
   const int num_blocks = (first_id % kNoiseBlock + width + kNoiseBlock - 1) / kNoiseBlock;
   const uint32_t first_block = static_cast<uint32_t>(first_id) / kNoiseBlock;
   BlockLimits limits;
   limits.find(row, *best, logits, first_id, width, num_blocks);
-  HWY_ALIGN uint32_t words[kNoiseBlock];
   for (int b = 0; b < num_blocks; ++b) {
     if (!limits.possible(b)) continue;
-    const uint32_t limit = limits.limit(b);
-    if (!noise_block(row.seed, row.position, first_block + b, limit, words)) continue;
-    const BlockRange range = block_range(first_id, width, b);
-    for (int i = range.begin; i < range.end; ++i) {
-      const TokenId id = first_id + i;
-      const uint32_t word = words[id % kNoiseBlock];
-      if (word > limit || !(logits[i] >= row.floor)) continue;
-      const SampledToken token{static_cast<double>(logits[i]) / static_cast<double>(row.temperature) + gumbel(word),
-                               id};
-      if (token.beats(*best)) *best = *tile_best = token;
-    }
+    const uint32_t block = first_block + static_cast<uint32_t>(b);
+    const uint32_t least_word = least_words->at(row.noise, block);
+    if (!limits.worth_drawing(b, least_word)) continue;
+    draw_block(row, logits, block_range(first_id, width, b), first_id, block, least_word, limits.limit[b], best,
+               tile_best);
   }
 }
 
 void gumbel_draw_items(const GumbelDrawArgs& args, int64_t begin, int64_t end) {
   const int num_tiles = args.shard->num_tiles();
   SampledToken best;
+  BlockLeastWords least_words;
   for (int64_t item = begin; item < end; ++item) {
     const SamplingRow& row = args.rows[item / num_tiles];
     const int64_t t = item % num_tiles;
@@ -113,13 +139,14 @@ void gumbel_draw_items(const GumbelDrawArgs& args, int64_t begin, int64_t end) {
     const float* logits = args.logits + row.row * args.stride;
     if (item == begin || t == 0) {  // the likeliest token first: it rules most others out
       best = {};
+      least_words.group = -1;
       const float top = logits[row.arg_max - args.shard->first_id];
       if (top >= row.floor) best = {gumbel_score(row, top, row.arg_max), row.arg_max};
       tile_best = best;
     }
     if (!(args.scans[item].max >= row.floor)) continue;
     const VocabTile& tile = args.shard->tiles[t];
-    draw_tile(row, logits + tile.begin, args.shard->first_id + tile.begin, tile.width, &best, &tile_best);
+    draw_tile(row, logits + tile.begin, args.shard->first_id + tile.begin, tile.width, &least_words, &best, &tile_best);
   }
 }
 

@@ -1,8 +1,11 @@
-// Philox4x32-10, stateless, and which of its words is a token's noise.
+// Philox4x32-10, stateless, and the uniform number that each token draws from it.
 //
 // Key: the request's seed. Counter: absolute position and token id. Nothing else enters, so a token's noise does not
 // depend on batch, order, shards or earlier steps, and there is no generator state to keep (R9).
-// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+//
+// Ids draw in blocks of 64: first the smallest of the block's 64 uniforms and who has it, then the other 63, uniform
+// above it. That is the joint distribution of 64 independent uniforms, but a block whose smallest cannot win needs one
+// word instead of 64. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
 #include <array>
@@ -30,24 +33,53 @@ constexpr PhiloxWords philox4x32(PhiloxWords counter, uint64_t key) {
   return counter;
 }
 
-// A block of 64 ids shares sixteen counters: lane l of word w belongs to id 64 * block + 16 * w + l. Vectors of words
-// then line up with vectors of logits.
+/// What a word is for: the third word of its counter.
+enum class NoiseStream : uint32_t {
+  kToken = 0,       // index: token id
+  kBlockLeast = 1,  // index: block of 64 ids
+  kBlockLane = 2,   // index: block of 64 ids
+};
+
+/// One position's noise of one request.
+struct NoiseKey {
+  uint64_t seed = 0;
+  int32_t position = 0;
+};
+
 inline constexpr int kNoiseBlock = 64;
 inline constexpr int kNoiseLanes = 16;
 
-/// A token's 32 random bits at `position`.
-constexpr uint32_t token_noise(uint64_t seed, int32_t position, TokenId id) {
-  const uint32_t u = static_cast<uint32_t>(id);
-  const PhiloxWords counter = {(u / kNoiseBlock) * kNoiseLanes + u % kNoiseLanes, static_cast<uint32_t>(position), 0,
-                               0};
-  return philox4x32(counter, seed)[u / kNoiseLanes % 4];
+/// Word `index` of a stream. 64 neighbouring words share sixteen counters, lane l of output w being word 16 * w + l, so
+/// that vectors of words line up with vectors of logits.
+constexpr uint32_t noise_word(NoiseKey key, NoiseStream stream, uint32_t index) {
+  const PhiloxWords counter = {index / kNoiseBlock * kNoiseLanes + index % kNoiseLanes,
+                               static_cast<uint32_t>(key.position), static_cast<uint32_t>(stream), 0};
+  return philox4x32(counter, key.seed)[index / kNoiseLanes % 4];
 }
 
-/// Standard Gumbel noise from 32 random bits: -log(E) with E = -log(1 - v), v = (bits + 1/2) / 2^32. Small bits are
-/// large noise, so the tail that decides is the finely resolved one. In [-3.13, 22.88].
-inline double gumbel(uint32_t bits) {
-  const double v = (static_cast<double>(bits) + 0.5) * 0x1p-32;
-  return -std::log(-std::log1p(-v));
+/// In (0, 1), 2^-32 apart.
+constexpr double unit_interval(uint32_t word) { return (static_cast<double>(word) + 0.5) * 0x1p-32; }
+
+/// The smallest of a block's uniforms: 1 - (1 - u)^(1/64), from the block's kBlockLeast word.
+inline double block_least(uint32_t word) { return -std::expm1(std::log1p(-unit_interval(word)) / kNoiseBlock); }
+
+/// Which id of the block has it, from the block's kBlockLane word.
+constexpr int block_lane(uint32_t word) { return static_cast<int>(word / (0x100000000ull / kNoiseBlock)); }
+
+/// Another id's uniform, from its kToken word.
+constexpr double above_least(double least, uint32_t word) { return least + (1.0 - least) * unit_interval(word); }
+
+/// A token's uniform, alone. Kernels draw whole blocks.
+inline double token_uniform(NoiseKey key, TokenId id) {
+  const uint32_t block = static_cast<uint32_t>(id) / kNoiseBlock;
+  const double least = block_least(noise_word(key, NoiseStream::kBlockLeast, block));
+  if (block_lane(noise_word(key, NoiseStream::kBlockLane, block)) == id % kNoiseBlock) return least;
+  return above_least(least, noise_word(key, NoiseStream::kToken, static_cast<uint32_t>(id)));
 }
+
+/// Standard Gumbel noise: -log(E) with E = -log(1 - uniform). Small uniforms are large noise, so the tail that decides
+/// is the finely resolved one. At most kMaxGumbel, and never above -log(uniform).
+inline double gumbel(double uniform) { return -std::log(-std::log1p(-uniform)); }
+inline constexpr double kMaxGumbel = 27.04;  // of block_least(0)
 
 }  // namespace helios

@@ -64,7 +64,7 @@ TokenId sampled_token(std::span<const float> row, const SamplingDefinition& defi
   double best_score = -std::numeric_limits<double>::infinity();
   for (TokenId id = 0; id < static_cast<TokenId>(row.size()); ++id) {
     if (probabilities[id] == 0.0) continue;
-    const double score = row[id] / definition.temperature + gumbel(token_noise(seed, position, id));
+    const double score = row[id] / definition.temperature + gumbel(token_uniform({seed, position}, id));
     if (score > best_score) best = id, best_score = score;
   }
   return best;

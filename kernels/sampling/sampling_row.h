@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "common/base/ids.h"
+#include "kernels/sampling/philox.h"
 
 namespace helios {
 
@@ -17,8 +18,7 @@ inline constexpr float kGreedyTemperature = 1e-5f;
 
 struct SamplingRow {
   int64_t row = 0;  // of the logits
-  uint64_t seed = 0;
-  int32_t position = 0;
+  NoiseKey noise;
   bool greedy = false;
   bool broken = false;  // a NaN, a +inf, or nothing finite: no distribution
   float temperature = 1.0f;

@@ -15,10 +15,6 @@
 namespace helios {
 namespace {
 
-// Top-p looks first among ids within this many nats (times the temperature) of the maximum. What lies below weighs less
-// than 151,936 * 2^-26 = 0.2% of the largest token; where p needs it all the same, the search takes the whole range.
-constexpr double kNearNats = 18.0;
-
 // What a rank tells of a filtered row before the filters.
 struct RowMessage {
   float max;
@@ -34,7 +30,7 @@ struct OfferMessage {
   uint32_t broken;
 };
 
-static_assert(sizeof(RowMessage) == 16 && sizeof(OfferMessage) == 16 && sizeof(SurvivorMass) == 16);
+static_assert(sizeof(RowMessage) == 16 && sizeof(OfferMessage) == 16);
 
 /// The smallest FP32 value at or above `value`.
 float round_up(double value) {
@@ -58,12 +54,9 @@ struct Sampler::Impl {
         filtered(most_rows),
         searches(most_rows),
         best(most_rows),
-        nears(most_rows),
-        masses(most_rows),
         scans(static_cast<size_t>(most_rows) * shard.num_tiles()),
         lane_max(scans.size() * kTileLanes),
         tile_best(scans.size()),
-        tile_masses(scans.size()),
         thread_bins(static_cast<size_t>(threads.num_threads()) * most_rows * kSearchBins),
         bins(static_cast<size_t>(most_rows) * kSearchBins),
         row_messages(most_rows),
@@ -110,12 +103,9 @@ struct Sampler::Impl {
   std::vector<int32_t> filtered;   // indices of rows with filters, not broken
   std::vector<ThresholdSearch> searches;
   std::vector<SampledToken> best;
-  std::vector<float> nears;
-  std::vector<SurvivorMass> masses;
   std::vector<TileScan> scans;
   std::vector<float> lane_max;
   std::vector<SampledToken> tile_best;
-  std::vector<SurvivorMass> tile_masses;
   std::vector<uint64_t> thread_bins;
   std::vector<uint64_t> bins;
   std::vector<RowMessage> row_messages;
@@ -135,8 +125,7 @@ void Sampler::Impl::collect_rows(const SamplerArgs& args) {
     const SlotSampling& sampling = args.slots[slot];
     SamplingRow row;
     row.row = r;
-    row.seed = sampling.seed;
-    row.position = args.row_positions[r];
+    row.noise = {sampling.seed, args.row_positions[r]};
     row.greedy = !(sampling.temperature >= kGreedyTemperature);
     if (!row.greedy) {
       row.temperature = std::min(sampling.temperature, 1e10f);  // beyond it the distribution is uniform anyway
@@ -208,52 +197,18 @@ void Sampler::Impl::apply_top_k() {
   for (int f = 0; f < num_filtered; ++f) {
     const SamplingRow& row = rows[filtered[f]];
     if (row.top_k == 0) continue;
-    ThresholdSearch& search = searches[num_searches++];
-    search = {.index = filtered[f], .by_mass = false};
-    search.low = ordered_bits(std::max(row.floor, row.count_bound));
-    search.high = ordered_bits(row.max);
-    search.target = static_cast<uint64_t>(row.top_k);
+    searches[num_searches++] = ThresholdSearch::by_count(filtered[f], std::max(row.floor, row.count_bound), row.max,
+                                                         static_cast<uint64_t>(row.top_k));
   }
   run_searches();
 }
 
 void Sampler::Impl::apply_top_p() {
-  int num_mass = 0;
-  const auto indices = filtered.begin();
-  for (int f = 0; f < num_filtered; ++f) {
-    if (rows[filtered[f]].top_p < 1.0f) indices[num_mass++] = filtered[f];
-  }
-  if (num_mass == 0) return;
-  for (int m = 0; m < num_mass; ++m) {
-    const SamplingRow& row = rows[indices[m]];
-    nears[m] = std::max(row.floor, static_cast<float>(row.max - kNearNats * static_cast<double>(row.temperature)));
-  }
-  survivor_mass({.logits = logits,
-                 .stride = stride,
-                 .rows = rows.data(),
-                 .scans = scans.data(),
-                 .shard = &shard,
-                 .indices = filtered.data(),
-                 .nears = nears.data(),
-                 .num_rows = num_mass,
-                 .tile_masses = tile_masses.data(),
-                 .masses = masses.data()},
-                pool);
-  const auto all = gather(std::span<const SurvivorMass>(masses.data(), num_mass));
   num_searches = 0;
-  for (int m = 0; m < num_mass; ++m) {
-    SurvivorMass sum;
-    for (int r = 0; r < world; ++r) {
-      sum.total += all[static_cast<size_t>(r) * num_mass + m].total;
-      sum.near += all[static_cast<size_t>(r) * num_mass + m].near;
-    }
-    const SamplingRow& row = rows[indices[m]];
-    const double wanted = std::ceil(static_cast<double>(row.top_p) * static_cast<double>(sum.total));
-    ThresholdSearch& search = searches[num_searches++];
-    search = {.index = indices[m], .by_mass = true};
-    search.target = std::max<uint64_t>(1, static_cast<uint64_t>(wanted));  // at least one token survives
-    search.low = ordered_bits(sum.near >= search.target ? nears[m] : row.floor);
-    search.high = ordered_bits(row.max);
+  for (int f = 0; f < num_filtered; ++f) {
+    const SamplingRow& row = rows[filtered[f]];
+    if (row.top_p >= 1.0f) continue;
+    searches[num_searches++] = ThresholdSearch::by_share(filtered[f], row.floor, row.max, row.top_p, row.temperature);
   }
   run_searches();
 }
@@ -345,8 +300,8 @@ void Sampler::run(const SamplerArgs& args) {
 int64_t Sampler::workspace_bytes() const {
   const Impl& impl = *impl_;
   const auto bytes = [](const auto& vector) { return static_cast<int64_t>(vector.size() * sizeof(vector[0])); };
-  return bytes(impl.rows) + bytes(impl.scans) + bytes(impl.lane_max) + bytes(impl.tile_best) + bytes(impl.tile_masses) +
-         bytes(impl.thread_bins) + bytes(impl.bins) + bytes(impl.gathered);
+  return bytes(impl.rows) + bytes(impl.scans) + bytes(impl.lane_max) + bytes(impl.tile_best) + bytes(impl.thread_bins) +
+         bytes(impl.bins) + bytes(impl.gathered);
 }
 
 const Sampler::Counters& Sampler::counters() const { return impl_->counters; }

@@ -25,26 +25,54 @@ static_assert(philox4x32({~0u, ~0u, ~0u, ~0u}, ~0ull) ==
 static_assert(philox4x32({0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}, 0x299f31d0a4093822ull) ==
               PhiloxWords{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u});
 
-TEST(Philox, EveryTokenHasItsOwnWord) {
-  std::vector<uint32_t> words;
-  for (TokenId id = 0; id < 100000; ++id) words.push_back(token_noise(12345, 7, id));
-  double mean = 0.0;
-  for (const uint32_t word : words) mean += word * 0x1p-32 / static_cast<double>(words.size());
-  EXPECT_NEAR(mean, 0.5, 5 * 0.289 / std::sqrt(100000.0));
-  std::sort(words.begin(), words.end());
-  // Distinct counters give distinct 128-bit blocks; 32-bit words collide about 1.2 times in 100,000.
-  const auto distinct = std::unique(words.begin(), words.end()) - words.begin();
-  EXPECT_GT(distinct, 99985);
-  EXPECT_NE(token_noise(1, 2, 3), token_noise(2, 2, 3));
-  EXPECT_NE(token_noise(1, 2, 3), token_noise(1, 3, 3));
-  EXPECT_NE(token_noise(1ull << 32, 2, 3), token_noise(0, 2, 3));
+TEST(Philox, EveryTokenHasItsOwnUniform) {
+  std::vector<double> uniforms;
+  for (TokenId id = 0; id < 100000; ++id) uniforms.push_back(token_uniform({12345, 7}, id));
+  std::sort(uniforms.begin(), uniforms.end());
+  // Kolmogorov-Smirnov: below 1.95 / sqrt(n) in all but one of a thousand seeds.
+  double distance = 0.0;
+  const double n = static_cast<double>(uniforms.size());
+  for (size_t i = 0; i < uniforms.size(); ++i) {
+    distance =
+        std::max({distance, uniforms[i] - static_cast<double>(i) / n, (static_cast<double>(i) + 1) / n - uniforms[i]});
+  }
+  EXPECT_LT(distance, 1.95 / std::sqrt(n));
+  EXPECT_GT(std::unique(uniforms.begin(), uniforms.end()) - uniforms.begin(), 99985);
+  EXPECT_NE(token_uniform({1, 2}, 3), token_uniform({2, 2}, 3));
+  EXPECT_NE(token_uniform({1, 2}, 3), token_uniform({1, 3}, 3));
+  EXPECT_NE(token_uniform({1ull << 32, 2}, 3), token_uniform({0, 2}, 3));
+}
+
+TEST(Philox, ABlocksUniformsAreIndependent) {  // the smallest first, then the others: no trace of the construction
+  // Pairs in one block, over many positions: uniform on the square, 8 x 8 cells.
+  const int draws = 64000;
+  std::vector<int> cells(64);
+  std::vector<int> least_at(kNoiseBlock);
+  for (int position = 0; position < draws; ++position) {
+    const NoiseKey key{99, position};
+    ++cells[static_cast<int>(token_uniform(key, 70) * 8) * 8 + static_cast<int>(token_uniform(key, 101) * 8)];
+    if (position < 6400) {
+      TokenId least = 64;
+      for (TokenId id = 65; id < 128; ++id) {
+        if (token_uniform(key, id) < token_uniform(key, least)) least = id;
+      }
+      ++least_at[least - 64];
+    }
+  }
+  const auto chi_square = [](const std::vector<int>& counts, double expected) {
+    double sum = 0.0;
+    for (const int count : counts) sum += (count - expected) * (count - expected) / expected;
+    return sum;
+  };
+  EXPECT_LT(chi_square(cells, draws / 64.0), 63 + 4 * std::sqrt(2.0 * 63));
+  EXPECT_LT(chi_square(least_at, 100.0), 63 + 4 * std::sqrt(2.0 * 63));
 }
 
 TEST(Philox, GumbelStaysWithinItsBounds) {
-  EXPECT_LT(gumbel(0), 22.9);
-  EXPECT_GT(gumbel(~0u), -3.2);
-  EXPECT_TRUE(std::isfinite(gumbel(~0u)));
-  for (uint32_t bits = 1; bits != 0; bits <<= 1) EXPECT_GT(gumbel(bits - 1), gumbel(bits));
+  EXPECT_LT(gumbel(block_least(0)), kMaxGumbel);
+  EXPECT_GT(gumbel(block_least(0)), kMaxGumbel - 0.01);
+  EXPECT_TRUE(std::isfinite(gumbel(above_least(block_least(~0u), ~0u))));
+  for (double uniform = 1e-12; uniform < 1.0; uniform *= 1.5) EXPECT_LE(gumbel(uniform), -std::log(uniform));
 }
 
 struct OneRow {
@@ -90,12 +118,13 @@ struct OneRow {
   }
 
   float search(ThresholdSearch search, int* rounds = nullptr) {
-    search.low = ordered_bits(row.floor);
-    search.high = ordered_bits(row.max);
     for (int round = 1;; ++round) {
       if (rounds) *rounds = round;
       if (search.descend(bins(search).data())) return from_ordered_bits(search.low);
     }
+  }
+  float kth_largest(int k, int* rounds = nullptr) {
+    return search(ThresholdSearch::by_count(0, row.floor, row.max, static_cast<uint64_t>(k)), rounds);
   }
 
   std::vector<float> logits;
@@ -147,52 +176,56 @@ TEST(RowScan, CountBoundNeverExceedsTheKthLargest) {
 }
 
 TEST(ThresholdSearch, FindsTheKthLargestLogit) {
-  const auto logits = testing::model_like_row(20011, 3);
-  auto sorted = logits;
-  std::sort(sorted.begin(), sorted.end(), std::greater<>());
-  OneRow run(logits);
-  for (const int k : {1, 2, 20, 255, 256, 1000, 20010, 20011}) {
-    int rounds = 0;
-    EXPECT_EQ(run.search({.target = static_cast<uint64_t>(k)}, &rounds), sorted[k - 1]) << k;
-    EXPECT_LE(rounds, 4);
+  for (const float spread : {1.0f, 1e-3f, 50.0f, 1e20f, 1e-28f, 1e36f}) {
+    auto logits = testing::model_like_row(20011, 3);
+    for (float& logit : logits) logit *= spread;
+    auto sorted = logits;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    OneRow run(logits);
+    for (const int k : {1, 2, 20, 255, 256, 1000, 20010, 20011}) {
+      int rounds = 0;
+      EXPECT_EQ(run.kth_largest(k, &rounds), sorted[k - 1]) << k << " of spread " << spread;
+      EXPECT_LE(rounds, kLinearRounds + kRadixRounds);
+    }
+    EXPECT_EQ(run.kth_largest(20012), run.row.floor);  // more than there are: everything stays
   }
-  EXPECT_EQ(run.search({.target = 20012}), run.row.floor);  // more than there are: everything stays
 }
 
-TEST(ThresholdSearch, MassIsThatOfFloat64) {
-  for (const float temperature : {0.3f, 1.0f, 2.5f}) {
+TEST(ThresholdSearch, EqualAndSignedZeroLogits) {
+  OneRow equal(std::vector<float>(700, -2.5f));
+  EXPECT_EQ(equal.kth_largest(1), -2.5f);
+  EXPECT_EQ(equal.kth_largest(700), -2.5f);
+  std::vector<float> zeros(700, -1.0f);
+  for (int i = 0; i < 10; ++i) zeros[i * 70] = i % 2 ? 0.0f : -0.0f;
+  OneRow signed_zero(zeros);
+  EXPECT_EQ(signed_zero.kth_largest(10), 0.0f);
+  EXPECT_EQ(signed_zero.kth_largest(11), -1.0f);
+}
+
+TEST(ThresholdSearch, FindsTheShareOfMass) {
+  for (const float temperature : {0.05f, 0.3f, 1.0f, 2.5f, 40.0f}) {
+    const auto logits = testing::model_like_row(20011, 13);
     SamplingRow parameters;
     parameters.temperature = temperature;
-    const auto logits = testing::model_like_row(20011, 13);
     OneRow run(logits, parameters);
-    const int32_t index = 0;
-    const float near = run.row.max - 5.0f;
-    std::vector<SurvivorMass> tile_masses(run.shard.num_tiles());
-    SurvivorMass mass;
-    survivor_mass({.logits = logits.data(),
-                   .stride = 20011,
-                   .rows = &run.row,
-                   .scans = run.scans.data(),
-                   .shard = &run.shard,
-                   .indices = &index,
-                   .nears = &near,
-                   .num_rows = 1,
-                   .tile_masses = tile_masses.data(),
-                   .masses = &mass},
-                  run.pool);
-    double total = 0.0, upper = 0.0;
-    for (const float logit : logits) {
-      const double weight = std::exp((static_cast<double>(logit) - run.row.max) / temperature);
-      total += weight;
-      if (logit >= near) upper += weight;
+    auto sorted = logits;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    std::vector<double> mass_from_top;
+    double total = 0.0;
+    for (const float logit : sorted) {
+      total += std::exp((static_cast<double>(logit) - run.row.max) / temperature);
+      mass_from_top.push_back(total);
     }
-    EXPECT_NEAR(static_cast<double>(mass.total) * 0x1p-40 / total, 1.0, 1e-6);
-    EXPECT_NEAR(static_cast<double>(mass.near) * 0x1p-40 / upper, 1.0, 1e-6);
-    // The bins of a round hold the same integers.
-    ThresholdSearch search{.by_mass = true, .low = ordered_bits(near), .high = ordered_bits(run.row.max)};
-    uint64_t binned = 0;
-    for (const uint64_t bin : run.bins(search)) binned += bin;
-    EXPECT_EQ(binned, mass.near);
+    for (const float share : {0.0f, 0.05f, 0.5f, 0.9f, 0.99f, 0.9999f}) {
+      const float found = run.search(ThresholdSearch::by_share(0, run.row.floor, run.row.max, share, temperature));
+      // FP32 weights: the crossing is exact but for shares within 1e-6 of it.
+      const size_t kept = std::count_if(sorted.begin(), sorted.end(), [&](float logit) { return logit >= found; });
+      ASSERT_GE(kept, 1u);
+      EXPECT_GE(mass_from_top[kept - 1], (share - 1e-6) * total) << share << " at " << temperature;
+      if (kept > 1) {
+        EXPECT_LE(mass_from_top[kept - 2], (share + 1e-6) * total) << share << " at " << temperature;
+      }
+    }
   }
 }
 
@@ -203,8 +236,7 @@ TEST(GumbelDraw, SkipsNothingThatWins) {  // the bound on noise is only a matter
     SamplingRow parameters;
     const float temperatures[] = {1e-4f, 0.1f, 0.7f, 1.0f, 3.0f, 1000.0f};
     parameters.temperature = temperatures[trial % 6];
-    parameters.seed = random.bits();
-    parameters.position = trial;
+    parameters.noise = {random.bits(), trial};
     std::vector<float> logits =
         trial % 4 == 0 ? std::vector<float>(vocab, 2.0f) : testing::model_like_row(vocab, trial);
     if (trial % 4 == 3) {
@@ -224,7 +256,8 @@ TEST(GumbelDraw, SkipsNothingThatWins) {  // the bound on noise is only a matter
                 run.pool);
     const reference::SamplingDefinition definition{.temperature = parameters.temperature};
     // FP64 of a float temperature: the same numbers, so the same token.
-    ASSERT_EQ(best.id, reference::sampled_token(logits, definition, parameters.seed, parameters.position)) << trial;
+    ASSERT_EQ(best.id, reference::sampled_token(logits, definition, parameters.noise.seed, parameters.noise.position))
+        << trial;
   }
 }
 
