@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <string_view>
 #include <utility>
 
 #include "common/base/check.h"
@@ -77,15 +76,6 @@ bool is_port(std::string_view text) {
   return text == "*" || (error == std::errc() && end == text.data() + text.size() && port <= 65535);
 }
 
-Status check_endpoint(std::string_view endpoint) {
-  const size_t colon = endpoint.rfind(':');
-  const bool tcp = endpoint.starts_with("tcp://") && colon > 6 && is_port(endpoint.substr(colon + 1));
-  const bool ipc = endpoint.starts_with("ipc://") && endpoint.size() > 6;
-  if (tcp || ipc) return Ok{};
-  return Error{Errc::kInvalidArgument,
-               fmt::format("endpoint: expected tcp://HOST:PORT or ipc://PATH, found '{}'", endpoint)};
-}
-
 Error endpoint_error(const char* verb, const std::string& endpoint) {
   const int error = zmq_errno();
   const bool malformed = error == EINVAL || error == ENAMETOOLONG || error == EPROTONOSUPPORT;
@@ -94,6 +84,15 @@ Error endpoint_error(const char* verb, const std::string& endpoint) {
 }
 
 }  // namespace
+
+Status check_endpoint(std::string_view endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  const bool tcp = endpoint.starts_with("tcp://") && colon > 6 && is_port(endpoint.substr(colon + 1));
+  const bool ipc = endpoint.starts_with("ipc://") && endpoint.size() > 6;
+  if (tcp || ipc) return Ok{};
+  return Error{Errc::kInvalidArgument,
+               fmt::format("endpoint: expected tcp://HOST:PORT or ipc://PATH, found '{}'", endpoint)};
+}
 
 ZmqContext::ZmqContext() : handle_(zmq_ctx_new()) {
   HELIOS_CHECK(handle_ != nullptr, zmq_strerror(zmq_errno()));

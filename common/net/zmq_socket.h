@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/base/result.h"
@@ -19,6 +20,9 @@ namespace helios {
 inline constexpr size_t kMaxFrames = 8;
 inline constexpr int64_t kMaxFrameBytes = int64_t{64} << 20;  // a peer that sends a longer one is disconnected
 inline constexpr int kHighWaterMark = 256;                    // messages queued to or from one peer
+
+/// Ok for "tcp://HOST:PORT" (PORT a number up to 65535 or *) and "ipc://PATH". Errors: kInvalidArgument.
+Status check_endpoint(std::string_view endpoint);
 
 class ZmqContext {
  public:
