@@ -1,0 +1,96 @@
+#include "worker/rank/rank_process.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "common/base/log.h"
+#include "worker/rank/drain.h"
+#include "worker/rank/rank_loop.h"
+
+namespace helios {
+namespace {
+
+/// Ends loading early, from within the progress report.
+struct LeavesWhileLoading : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+CommunicatorConfig group_of(const Hello& hello, const Welcome& welcome, std::chrono::milliseconds timeout,
+                            CoordinatorLink& link) {
+  CommunicatorConfig config;
+  config.collective = welcome.collective;
+  config.group_key = welcome.group_key;
+  config.rank = hello.rank;
+  config.world_size = welcome.world_size;
+  config.host_name = hello.host_name;
+  config.timeout = timeout;
+  config.store_set = [&link](const std::string& key, const std::string& value) { link.store_set(key, value); };
+  config.store_get = [&link, timeout](const std::string& key) { return link.store_get(key, timeout); };
+  return config;
+}
+
+/// The link may abort the communicator from its own thread, so it lets go of it first, however this ends.
+class Attached {
+ public:
+  Attached(CoordinatorLink& link, Communicator& communicator) : link_(link) { link_.attach(&communicator); }
+  ~Attached() { link_.attach(nullptr); }
+  Attached(const Attached&) = delete;
+  Attached& operator=(const Attached&) = delete;
+
+ private:
+  CoordinatorLink& link_;
+};
+
+std::unique_ptr<Executor> load(const PrepareCore& prepare, Communicator& communicator, CoordinatorLink& link,
+                               RankVitals& vitals) {
+  vitals.advance_state(RankState::kLoading);
+  std::unique_ptr<Executor> executor = prepare(communicator, [&](double progress) {
+    vitals.set_load_progress(progress);
+    if (const Leave leave = link.leave(); leave.reason != LeaveReason::kNone) throw LeavesWhileLoading(leave.why);
+  });
+  vitals.set_load_progress(1.0);
+  return executor;
+}
+
+void serve(const Hello& hello, std::chrono::milliseconds timeout, const PrepareCore& prepare, CoordinatorLink& link,
+           RankVitals& vitals) {
+  const std::optional<Welcome> welcome = link.wait_welcome();
+  if (!welcome) return;
+  log_info("rank_welcomed", "rank={} incarnation={} world_size={} collective={}", hello.rank.value,
+           welcome->incarnation, welcome->world_size, welcome->collective);
+  const std::unique_ptr<Communicator> communicator = make_communicator(group_of(hello, *welcome, timeout, link));
+  const Attached attached(link, *communicator);
+  const std::unique_ptr<Executor> executor = load(prepare, *communicator, link, vitals);
+  vitals.publish_counters(executor->counters());
+  link.send(Ready{welcome->incarnation, executor->manifest()});
+  vitals.advance_state(RankState::kReady);
+  log_info("rank_ready", "rank={} incarnation={} resident_mib={}", hello.rank.value, welcome->incarnation,
+           resident_bytes() >> 20);
+  RankLoop(*executor, hello.rank, welcome->incarnation, link, vitals).run();
+  vitals.publish_counters(executor->counters());
+}
+
+}  // namespace
+
+int serve_rank(const Hello& hello, std::chrono::milliseconds collective_timeout, const PrepareCore& prepare,
+               CoordinatorLink& link, RankVitals& vitals) {
+  try {
+    serve(hello, collective_timeout, prepare, link, vitals);
+  } catch (const LeavesWhileLoading&) {  // the link has said why
+  } catch (const LoadError& error) {
+    link.report_fault(error.what(), kExitCannotServe);
+  } catch (const CollectiveError& error) {
+    link.report_fault(error.what());
+  } catch (const std::bad_alloc&) {
+    link.report_fault("out of memory while loading", kExitCannotServe);
+  } catch (const std::exception& error) {
+    link.report_fault(error.what(), kExitCannotServe);
+  }
+  return link.exit_code();
+}
+
+}  // namespace helios
