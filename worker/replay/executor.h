@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "common/contract/core_manifest.h"
 #include "common/contract/submission.h"
 #include "worker/collective/communicator.h"
+#include "worker/model/load_error.h"
 
 namespace helios {
 
@@ -35,13 +35,9 @@ struct CoreConfig {
   int64_t kv_cache_tokens = 0; // 0: as many as fit a quarter of free memory, at most slot_capacity * max_model_len
   int token_capacity = 0;      // T; 0: 8
   int max_logprobs = 20;       // K; 0: a core without the logprob buffers (R34)
-  bool logprob_token_ids = true;  // false: natural alternatives only (R35)
-};
-
-/// Thrown by prepare(): the model directory or the configuration cannot be served. One line with path and value.
-class LoadError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+  // False: natural alternatives only (R35). The id inputs exist only with K = 20, whose layout they fix; with a smaller K
+  // this is false whatever was asked.
+  bool logprob_token_ids = true;
 };
 
 class Executor {
@@ -58,7 +54,8 @@ class Executor {
   /// out of range, frame still in use). Nothing was launched then.
   virtual Status submit(const Submission& submission) = 0;
 
-  /// Waits for the oldest frame not yet collected. Throws CollectiveError, std::runtime_error (the device failed).
+  /// Waits for the oldest frame not yet collected; there must be one (std::logic_error otherwise). Throws
+  /// CollectiveError, std::runtime_error (the device failed).
   virtual Completion collect() = 0;
 
   /// Values for /metrics of the rank: name (Prometheus style, helios_ prefix) and value.

@@ -1,0 +1,72 @@
+#include "worker/replay/core_sizing.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/contract/completion_layout.h"
+#include "worker/model/kv_cache.h"
+
+namespace helios {
+namespace {
+
+constexpr int kMaxSlots = 4096;
+constexpr int kMaxPrefillChunk = 1 << 16;
+constexpr int kMaxTokenCapacity = 1024;
+
+void expect_range(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value < low || value > high) {
+    throw LoadError(fmt::format("{}: expected {} to {}, found {}", name, low, high, value));
+  }
+}
+
+}  // namespace
+
+CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int world, Backend& backend) {
+  if (!valid_world_size(world)) throw LoadError(fmt::format("world size: expected 1, 2, 4 or 8, found {}", world));
+  expect_range("max_num_seqs", config.slot_capacity, 1, kMaxSlots);
+  expect_range("prefill_chunk", config.prefill_chunk, 1, kMaxPrefillChunk);
+  expect_range("token_capacity", config.token_capacity, 0, kMaxTokenCapacity);
+  expect_range("max_logprobs", config.max_logprobs, 0, kMaxNaturalAlternatives);
+  expect_range("max_model_len", config.max_model_len, 0, INT32_MAX);
+  if (config.max_model_len > model.max_positions) {
+    throw LoadError(fmt::format("{}/config.json: max_model_len {} is over the model's max_position_embeddings {}",
+                                config.model_dir, config.max_model_len, model.max_positions));
+  }
+  CoreShape shape{.model_type = model.model_type,
+                  .device = std::string(backend.name()),
+                  .dtype = config.dtype == ComputeDtype::kBFloat16 ? "bfloat16" : "float32",
+                  .vocab_size = model.vocab_size,
+                  .max_model_len = config.max_model_len > 0 ? config.max_model_len : model.max_positions,
+                  .slot_capacity = config.slot_capacity,
+                  .token_capacity = resolve_token_capacity(config.token_capacity),
+                  .prefill_chunk = config.prefill_chunk,
+                  .kv_block_size = kKvBlockSize,
+                  .alternatives = config.max_logprobs};
+  shape.token_ids = config.logprob_token_ids && config.max_logprobs == kMaxNaturalAlternatives;
+  return shape;
+}
+
+int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const ModelConfig& model, const RankShape& rank,
+                      Communicator& communicator, Backend& backend) {
+  const int64_t sequence_blocks = (shape.max_model_len + kKvBlockSize - 1) / kKvBlockSize;
+  int64_t blocks = (config.kv_cache_tokens + kKvBlockSize - 1) / kKvBlockSize;
+  if (config.kv_cache_tokens <= 0) {
+    blocks = std::min<int64_t>(sequence_blocks * shape.slot_capacity, INT32_MAX);
+    const int64_t block_bytes = KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim);
+    const int64_t budget = backend.free_memory() / 4 / rank.world;  // ranks of one host share its memory
+    if (block_bytes > 0) blocks = std::min(blocks, budget / block_bytes);
+  }
+  std::vector<int64_t> all(static_cast<size_t>(rank.world));
+  communicator.all_gather_words<int64_t>({&blocks, 1}, all);
+  blocks = *std::min_element(all.begin(), all.end());
+  if (blocks < sequence_blocks || blocks > INT32_MAX) {
+    throw LoadError(
+        fmt::format("KV cache: expected at least {} blocks of {} positions for one sequence of {}, found room for {}",
+                    sequence_blocks, kKvBlockSize, shape.max_model_len, blocks));
+  }
+  return static_cast<int32_t>(blocks);
+}
+
+}  // namespace helios

@@ -1,0 +1,225 @@
+#include "worker/replay/submission_check.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "common/contract/completion_layout.h"
+
+namespace helios {
+namespace {
+
+template <class... Args>
+Error invalid(fmt::format_string<Args...> format, Args&&... args) {
+  return {Errc::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+bool is_sampling_graph(Operation operation) {
+  return operation == Operation::kPrefill || operation == Operation::kDecode || operation == Operation::kMixed;
+}
+
+Status check_sampling(const SamplingParams& p, int32_t slot, int64_t vocab_size) {
+  const auto in_vocabulary = [&](TokenId id) { return id >= 0 && id < vocab_size; };
+  if (!(p.temperature >= 0.0f) || !std::isfinite(p.temperature)) {
+    return invalid("admission of slot {}: temperature: expected a finite number >= 0, found {}", slot, p.temperature);
+  }
+  if (!(p.top_p > 0.0f && p.top_p <= 1.0f))
+    return invalid("admission of slot {}: top_p: expected (0, 1], found {}", slot, p.top_p);
+  if (!(p.min_p >= 0.0f && p.min_p <= 1.0f))
+    return invalid("admission of slot {}: min_p: expected [0, 1], found {}", slot, p.min_p);
+  if (p.top_k < 0) return invalid("admission of slot {}: top_k: expected >= 0, found {}", slot, p.top_k);
+  if (p.max_tokens < 1) return invalid("admission of slot {}: max_tokens: expected >= 1, found {}", slot, p.max_tokens);
+  if (p.min_tokens < 0) return invalid("admission of slot {}: min_tokens: expected >= 0, found {}", slot, p.min_tokens);
+  if (p.eos_id != -1 && !in_vocabulary(p.eos_id)) {
+    return invalid("admission of slot {}: eos_id: expected -1 or an id under {}, found {}", slot, vocab_size, p.eos_id);
+  }
+  if (p.stop_ids.size() > kMaxStopIds) {
+    return invalid("admission of slot {}: stop_ids: expected at most {}, found {}", slot, kMaxStopIds,
+                   p.stop_ids.size());
+  }
+  for (const TokenId id : p.stop_ids) {
+    if (!in_vocabulary(id))
+      return invalid("admission of slot {}: stop id {} is outside the vocabulary of {}", slot, id, vocab_size);
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+SubmissionCheck::SubmissionCheck(const CoreShape& shape)
+    : shape_(shape),
+      max_blocks_((shape.max_model_len + shape.kv_block_size - 1) / shape.kv_block_size),
+      marks_(static_cast<size_t>(shape.slot_capacity), 0) {}
+
+bool SubmissionCheck::first_mark(int32_t slot) {
+  return std::exchange(marks_[static_cast<size_t>(slot)], round_) != round_;
+}
+
+Status SubmissionCheck::check(const Submission& s) {
+  if (s.frame.value < 0 || s.frame.value >= kNumFrames)
+    return invalid("frame: expected 0 or 1, found {}", s.frame.value);
+  if (s.operation != Operation::kAdmission && !is_sampling_graph(s.operation)) {
+    return invalid("operation: this core has no graph for {} ({})", to_string(s.operation),
+                   static_cast<int>(s.operation));
+  }
+  if (auto status = check_admissions(s); !status) return status;
+  if (auto status = check_block_updates(s); !status) return status;
+  if (auto status = check_lanes(s); !status) return status;
+  return check_logprobs(s);
+}
+
+Status SubmissionCheck::check_admissions(const Submission& s) {
+  ++round_;
+  for (const SlotAdmission& a : s.admissions) {
+    const int32_t slot = a.slot.value;
+    if (slot < 0 || slot >= shape_.slot_capacity)
+      return invalid("admission: slot {} is outside the capacity of {}", slot, shape_.slot_capacity);
+    if (!first_mark(slot)) return invalid("admission: slot {} twice", slot);
+    if (a.epoch.value == 0) return invalid("admission of slot {}: epoch 0 means never owned", slot);
+    if (auto status = check_sampling(a.sampling, slot, shape_.vocab_size); !status) return status;
+  }
+  return Ok{};
+}
+
+Status SubmissionCheck::check_block_updates(const Submission& s) const {
+  int64_t total = 0;
+  for (const BlockTableUpdate& u : s.block_updates) {
+    const int32_t slot = u.slot.value;
+    const auto count = static_cast<int64_t>(u.blocks.size());
+    if (slot < 0 || slot >= shape_.slot_capacity)
+      return invalid("block update: slot {} is outside the capacity of {}", slot, shape_.slot_capacity);
+    if (u.first < 0 || count > max_blocks_ - u.first) {
+      return invalid("block update of slot {}: entries [{}, {}) are outside a table of {}", slot, u.first,
+                     u.first + count, max_blocks_);
+    }
+    for (const int32_t block : u.blocks) {
+      if (block < 0 || block >= shape_.kv_num_blocks) {
+        return invalid("block update of slot {}: block {} is outside the cache's {}", slot, block,
+                       shape_.kv_num_blocks);
+      }
+    }
+    total += count;
+  }
+  const int64_t room = int64_t{shape_.slot_capacity} * max_blocks_;
+  if (total > room) return invalid("block updates: expected at most {} blocks, found {}", room, total);
+  return Ok{};
+}
+
+Status SubmissionCheck::check_lanes(const Submission& s) {
+  ++round_;
+  if (s.operation == Operation::kAdmission && !s.lanes.empty()) {
+    return invalid("lanes: expected none in an admission, found {}", s.lanes.size());
+  }
+  if (s.operation != Operation::kAdmission && s.lanes.empty())
+    return invalid("lanes: expected some in {}, found none", to_string(s.operation));
+  int64_t prompt_tokens = 0;
+  for (const Lane& lane : s.lanes) {
+    const int32_t slot = lane.slot.value;
+    if (slot < 0 || slot >= shape_.slot_capacity)
+      return invalid("lane: slot {} is outside the capacity of {}", slot, shape_.slot_capacity);
+    if (!first_mark(slot)) return invalid("lane: slot {} twice", slot);
+    if (auto status = check_lane(lane, s.operation); !status) return status;
+    prompt_tokens += static_cast<int64_t>(lane.tokens.size());
+  }
+  if (prompt_tokens > shape_.prefill_chunk) {
+    return invalid("lanes: expected at most {} prompt tokens, found {}", shape_.prefill_chunk, prompt_tokens);
+  }
+  return Ok{};
+}
+
+Status SubmissionCheck::check_lane(const Lane& lane, Operation operation) const {
+  const int32_t slot = lane.slot.value;
+  if (lane.role == LaneRole::kDecode) {
+    if (operation == Operation::kPrefill) return invalid("lane of slot {}: a decode lane in a prefill", slot);
+    if (!lane.tokens.empty() || lane.start != -1 || !lane.samples) {
+      return invalid(
+          "lane of slot {}: a decode lane has no tokens, start -1 and samples; found {} tokens, start {}, samples {}",
+          slot, lane.tokens.size(), lane.start, lane.samples);
+    }
+    return Ok{};
+  }
+  if (lane.role != LaneRole::kPrefill)
+    return invalid("lane of slot {}: unknown role {}", slot, static_cast<int>(lane.role));
+  if (operation == Operation::kDecode) return invalid("lane of slot {}: a prefill lane in a decode", slot);
+  const auto count = static_cast<int64_t>(lane.tokens.size());
+  if (count == 0) return invalid("lane of slot {}: a prefill lane without tokens", slot);
+  if (lane.start < 0 || lane.start + count > shape_.max_model_len) {
+    return invalid("lane of slot {}: positions [{}, {}) are outside the context of {}", slot, lane.start,
+                   lane.start + count, shape_.max_model_len);
+  }
+  for (const TokenId id : lane.tokens) {
+    if (id < 0 || id >= shape_.vocab_size)
+      return invalid("lane of slot {}: token id {} is outside the vocabulary of {}", slot, id, shape_.vocab_size);
+  }
+  return Ok{};
+}
+
+Status SubmissionCheck::check_logprobs(const Submission& s) {
+  const auto check_vector = [&](const std::vector<int32_t>& v, const char* name, bool usable) -> Status {
+    const bool whole = v.size() == static_cast<size_t>(shape_.slot_capacity);
+    if (!whole && (usable || !v.empty())) {
+      return invalid("{}: expected the whole vector of {}, found {}", name, shape_.slot_capacity, v.size());
+    }
+    if (usable) return Ok{};
+    for (const int32_t value : v) {
+      if (value != 0) return invalid("{}: this core or operation has no such input, found a value of {}", name, value);
+    }
+    return Ok{};
+  };
+  const bool graph = is_sampling_graph(s.operation);
+  const bool flags = graph && shape_.alternatives > 0, ids = flags && shape_.token_ids;
+  if (auto status = check_vector(s.logprob_requested, "logprob_requested", flags); !status) return status;
+  if (auto status = check_vector(s.logprob_token_id_counts, "logprob_token_id_counts", ids); !status) return status;
+  if (!ids && !s.logprob_token_ids.empty())
+    return invalid("logprob_token_ids: this core or operation has no such input");
+  if (!flags) return Ok{};
+  // The marks of check_lanes' round tell which slots have a lane here.
+  for (int32_t slot = 0; slot < shape_.slot_capacity; ++slot) {
+    const auto i = static_cast<size_t>(slot);
+    if (s.logprob_requested[i] != 0 && marks_[i] != round_)
+      return invalid("logprob_requested: slot {} has no lane in this submission", slot);
+    if (ids && s.logprob_token_id_counts[i] != 0 && s.logprob_requested[i] == 0) {
+      return invalid("logprob_token_id_counts: slot {} has {} but did not ask", slot, s.logprob_token_id_counts[i]);
+    }
+  }
+  return ids ? check_selected_ids(s) : Status(Ok{});
+}
+
+Status SubmissionCheck::check_selected_ids(const Submission& s) {
+  ++round_;
+  for (const SelectedIds& selected : s.logprob_token_ids) {
+    const int32_t slot = selected.slot.value;
+    if (slot < 0 || slot >= shape_.slot_capacity)
+      return invalid("logprob_token_ids: slot {} is outside the capacity of {}", slot, shape_.slot_capacity);
+    if (!first_mark(slot)) return invalid("logprob_token_ids: slot {} twice", slot);
+    const size_t count = selected.ids.size();
+    if (count < 1 || count > kMaxSelectedIds)
+      return invalid("logprob_token_ids of slot {}: expected 1 to {}, found {}", slot, kMaxSelectedIds, count);
+    if (s.logprob_token_id_counts[static_cast<size_t>(slot)] != static_cast<int32_t>(count)) {
+      return invalid("logprob_token_ids of slot {}: {} ids, but the count is {}", slot, count,
+                     s.logprob_token_id_counts[static_cast<size_t>(slot)]);
+    }
+    std::array<TokenId, kMaxSelectedIds> sorted;
+    std::copy(selected.ids.begin(), selected.ids.end(), sorted.begin());
+    std::sort(sorted.begin(), sorted.begin() + count);
+    for (size_t i = 0; i < count; ++i) {
+      if (sorted[i] < 0 || sorted[i] >= shape_.vocab_size) {
+        return invalid("logprob_token_ids of slot {}: id {} is outside the vocabulary of {}", slot, sorted[i],
+                       shape_.vocab_size);
+      }
+      if (i > 0 && sorted[i] == sorted[i - 1])
+        return invalid("logprob_token_ids of slot {}: id {} twice", slot, sorted[i]);
+    }
+  }
+  for (int32_t slot = 0; slot < shape_.slot_capacity; ++slot) {
+    const auto i = static_cast<size_t>(slot);
+    if (s.logprob_token_id_counts[i] != 0 && marks_[i] != round_) {
+      return invalid("logprob_token_id_counts: slot {} has {} but no ids", slot, s.logprob_token_id_counts[i]);
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace helios

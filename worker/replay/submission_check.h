@@ -1,0 +1,35 @@
+// Does a submission fit the core? Every field is compared with it before anything is uploaded; a submission comes from
+// another process, so nothing in it may crash this one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/contract/submission.h"
+#include "worker/catalog/core_catalog.h"
+
+namespace helios {
+
+class SubmissionCheck {
+ public:
+  explicit SubmissionCheck(const CoreShape& shape);
+
+  /// Errors: kInvalidArgument, naming the field, what was found and what the core allows. Allocates only for an error.
+  Status check(const Submission& submission);
+
+ private:
+  Status check_admissions(const Submission& submission);
+  Status check_block_updates(const Submission& submission) const;
+  Status check_lanes(const Submission& submission);
+  Status check_lane(const Lane& lane, Operation operation) const;
+  Status check_logprobs(const Submission& submission);
+  Status check_selected_ids(const Submission& submission);
+  bool first_mark(int32_t slot);
+
+  const CoreShape shape_;
+  const int32_t max_blocks_;
+  std::vector<uint64_t> marks_;  // [capacity] round in which a slot was last seen
+  uint64_t round_ = 0;
+};
+
+}  // namespace helios
