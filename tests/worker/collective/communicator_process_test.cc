@@ -146,8 +146,12 @@ TEST(ShmProcesses, ARankKilledInsideAnExchangeLeavesNoNameBehind) {
     group.join(0);
     return true;
   });
-  // Rank 0 waits for rank 1, the name is there; then it dies, which no cleanup of its own can follow.
-  while (helios_names_in_dev_shm(group.key()) == 0) std::this_thread::sleep_for(milliseconds(1));
+  {
+    const auto segment = ShmSegment::attach(group.key(), 2, kLongLimit);
+    while (segment->record(0).exchange.load() == 0) std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(helios_names_in_dev_shm(group.key()), 1);
+  // Rank 0 waits for rank 1 and dies, which no cleanup of its own can follow.
   alone.signal(SIGKILL);
   EXPECT_EQ(alone.wait(), 128 + SIGKILL);
   RankProcess late([&] {
