@@ -1,5 +1,6 @@
 // What every transport promises, with ranks as threads. TSan runs it over one shared mapping.
 #include <atomic>
+#include <ostream>
 
 #include "tests/worker/collective/transports.h"
 
@@ -10,6 +11,7 @@ struct Case {
   std::string transport;
   int world;
 };
+std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.transport << " x " << one.world; }
 
 class CommunicatorContract : public ::testing::TestWithParam<Case> {
  protected:
