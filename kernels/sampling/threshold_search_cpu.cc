@@ -64,19 +64,62 @@ HWY_INLINE V weights(V logits, V max, V inverse_temperature) {
 HWY_INLINE void store_mass(V weight, uint64_t* HWY_RESTRICT mass) {
   *mass = std::bit_cast<uint64_t>(static_cast<double>(hn::GetLane(weight)) + kMassMagic) - kMassMagicBits;
 }
+struct MassSum {
+  uint64_t sum = 0;
+  void add(V weight) {
+    uint64_t mass;
+    store_mass(weight, &mass);
+    sum += mass;
+  }
+  uint64_t total() const { return sum; }
+};
 #else
-HWY_INLINE void store_mass(V weight, uint64_t* HWY_RESTRICT mass) {
-  const hn::Repartition<double, D> dd;
-  const hn::Repartition<uint64_t, D> d64;
+using DD = hn::Repartition<double, D>;
+using D64 = hn::Repartition<uint64_t, D>;
+
+HWY_INLINE void mass_bits(V weight, hn::Vec<D64>* lower, hn::Vec<D64>* upper) {
   const hn::Half<D> half;
-  const auto magic = hn::Set(dd, kMassMagic);
-  const auto bits = hn::Set(d64, kMassMagicBits);
-  const auto lower = hn::Add(hn::PromoteTo(dd, hn::LowerHalf(half, weight)), magic);
-  const auto upper = hn::Add(hn::PromoteTo(dd, hn::UpperHalf(half, weight)), magic);
-  hn::Store(hn::Sub(hn::BitCast(d64, lower), bits), d64, mass);
-  hn::Store(hn::Sub(hn::BitCast(d64, upper), bits), d64, mass + kN / 2);
+  const auto magic = hn::Set(DD(), kMassMagic);
+  *lower = hn::BitCast(D64(), hn::Add(hn::PromoteTo(DD(), hn::LowerHalf(half, weight)), magic));
+  *upper = hn::BitCast(D64(), hn::Add(hn::PromoteTo(DD(), hn::UpperHalf(half, weight)), magic));
 }
+
+HWY_INLINE void store_mass(V weight, uint64_t* HWY_RESTRICT mass) {
+  hn::Vec<D64> lower, upper;
+  mass_bits(weight, &lower, &upper);
+  const auto bits = hn::Set(D64(), kMassMagicBits);
+  hn::Store(hn::Sub(lower, bits), D64(), mass);
+  hn::Store(hn::Sub(upper, bits), D64(), mass + kN / 2);
+}
+
+// Sums bit patterns, which may wrap, and takes the magic number's share off once.
+struct MassSum {
+  hn::Vec<D64> sum;
+  uint64_t terms;  // a lane
+
+  MassSum() : sum(hn::Zero(D64())), terms(0) {}  // spelled out: an implicit one would not be built for the target
+  HWY_INLINE void add(V weight) {
+    hn::Vec<D64> lower, upper;
+    mass_bits(weight, &lower, &upper);
+    sum = hn::Add(sum, hn::Add(lower, upper));
+    terms += 2;
+  }
+  uint64_t total() const {
+    HWY_ALIGN uint64_t lanes[hn::MaxLanes(D64())];
+    hn::Store(sum, D64(), lanes);
+    uint64_t all = 0;
+    for (const uint64_t lane : lanes) all += lane - terms * kMassMagicBits;
+    return all;
+  }
+};
 #endif
+
+// Which lanes, as bits.
+HWY_INLINE uint32_t lane_bits(hn::Mask<D> mask) {
+  uint8_t bytes[8] = {};
+  hn::StoreMaskBits(D(), mask, bytes);
+  return bytes[0] | static_cast<uint32_t>(bytes[1]) << 8;
+}
 
 // Tail columns as a full vector: -inf weighs nothing and is below every range.
 HWY_INLINE V load_padded(const float* logits, int count) {
@@ -93,62 +136,110 @@ struct Range {
         high(hn::Set(D(), from_ordered_bits(search.high))),
         max(hn::Set(D(), row.max)),
         inverse(hn::Set(D(), 1.0f / row.temperature)) {}
+  hn::Mask<D> inside(V x) const { return hn::And(hn::Ge(x, low), hn::Le(x, high)); }
 };
 
-// Mass or 1 of each lane inside the range, 0 outside.
-HWY_INLINE void store_amounts(bool by_mass, const Range& range, V x, hn::Mask<D> inside,
-                              uint64_t* HWY_RESTRICT amounts) {
-  if (by_mass) {
-    store_mass(hn::IfThenElseZero(inside, weights(x, range.max, range.inverse)), amounts);
-    return;
+// Calls bins->add() for the vectors of a tile; four at a time are passed over when all are below the range.
+template <class Bins>
+HWY_INLINE void for_each_vector(const float* HWY_RESTRICT logits, int width, const Range& range, Bins* bins) {
+  const D d;
+  int i = 0;
+  for (; i + 4 * kN <= width; i += 4 * kN) {
+    const V x0 = hn::LoadU(d, logits + i), x1 = hn::LoadU(d, logits + i + kN);
+    const V x2 = hn::LoadU(d, logits + i + 2 * kN), x3 = hn::LoadU(d, logits + i + 3 * kN);
+    if (hn::AllFalse(d, hn::Ge(hn::Max(hn::Max(x0, x1), hn::Max(x2, x3)), range.low))) continue;
+    bins->add(x0);
+    bins->add(x1);
+    bins->add(x2);
+    bins->add(x3);
   }
-  HWY_ALIGN float ones[kN];
-  hn::Store(hn::IfThenElseZero(inside, hn::Set(D(), 1.0f)), D(), ones);
-  for (int lane = 0; lane < kN; ++lane) amounts[lane] = static_cast<uint64_t>(ones[lane]);
+  for (; i < width; i += kN) {
+    bins->add(i + kN <= width ? hn::LoadU(d, logits + i) : load_padded(logits + i, width - i));
+  }
 }
 
-void linear_tile(const SamplingRow& row, const ThresholdSearch& search, const float* HWY_RESTRICT logits, int width,
-                 uint64_t* HWY_RESTRICT bins) {
-  const D d;
-  const Range range(row, search);
-  const LinearBins linear(search);
-  const V scale = hn::Set(d, linear.scale), rest = hn::Set(d, static_cast<float>(kRestBin));
-  HWY_ALIGN int32_t bin[kN];
-  HWY_ALIGN uint64_t amounts[kN];
-  uint64_t below = 0;
-  for (int i = 0; i < width; i += kN) {
-    const V x = i + kN <= width ? hn::LoadU(d, logits + i) : load_padded(logits + i, width - i);
-    const auto inside = hn::And(hn::Ge(x, range.low), hn::Le(x, range.high));
-    if (hn::AllFalse(d, inside)) continue;
-    store_amounts(search.by_mass, range, x, inside, amounts);
+// Ids in the window go to their bins one by one; the many below it are summed in vectors.
+template <bool kByMass>
+struct LinearTile {
+  const Range& range;
+  uint64_t* HWY_RESTRICT bins;
+  V scale, rest;
+  MassSum below_mass;
+  uint64_t below_count;
+
+  LinearTile(const Range& r, const LinearBins& linear, uint64_t* b)
+      : range(r),
+        bins(b),
+        scale(hn::Set(D(), linear.scale)),
+        rest(hn::Set(D(), static_cast<float>(kRestBin))),
+        below_count(0) {}
+
+  HWY_INLINE void add(V x) {
+    const D d;
+    const auto inside = range.inside(x);
+    if (hn::AllFalse(d, inside)) return;
     const V steps = hn::Min(hn::Mul(hn::Sub(range.high, x), scale), rest);
-    if (hn::AllTrue(d, hn::Eq(steps, rest))) {
-      for (int lane = 0; lane < kN; ++lane) below += amounts[lane];
-      continue;
+    const auto below = hn::And(inside, hn::Eq(steps, rest));
+    const uint32_t near = lane_bits(hn::AndNot(below, inside));
+    HWY_ALIGN int32_t bin[kN];
+    HWY_ALIGN uint64_t mass[kN];
+    if constexpr (kByMass) {
+      const V weight = weights(x, range.max, range.inverse);
+      below_mass.add(hn::IfThenElseZero(below, weight));
+      if (near) store_mass(weight, mass);
+    } else {
+      below_count += hn::CountTrue(d, below);
     }
-    hn::Store(hn::ConvertTo(DI(), hn::Max(steps, hn::Zero(d))), DI(), bin);  // above the range: bin 0 gets its zero
-    for (int lane = 0; lane < kN; ++lane) bins[bin[lane]] += amounts[lane];
+    if (!near) return;
+    hn::Store(hn::ConvertTo(DI(), steps), DI(), bin);
+    if (near == (1u << kN) - 1) {
+      for (int lane = 0; lane < kN; ++lane) bins[bin[lane]] += kByMass ? mass[lane] : 1;
+      return;
+    }
+    for (uint32_t lanes = near; lanes != 0; lanes &= lanes - 1) {
+      const int lane = std::countr_zero(lanes);
+      bins[bin[lane]] += kByMass ? mass[lane] : 1;
+    }
   }
-  bins[kRestBin] += below;
-}
+  void finish() { bins[kRestBin] += kByMass ? below_mass.total() : below_count; }
+};
 
-void radix_tile(const SamplingRow& row, const ThresholdSearch& search, const float* HWY_RESTRICT logits, int width,
-                uint64_t* HWY_RESTRICT bins) {
-  const D d;
-  const Range range(row, search);
-  const int shift = search.shift();
-  HWY_ALIGN float values[kN];
-  HWY_ALIGN uint64_t amounts[kN];
-  for (int i = 0; i < width; i += kN) {
-    const V x = i + kN <= width ? hn::LoadU(d, logits + i) : load_padded(logits + i, width - i);
-    const auto inside = hn::And(hn::Ge(x, range.low), hn::Le(x, range.high));
-    if (hn::AllFalse(d, inside)) continue;
+template <bool kByMass>
+struct RadixTile {
+  const Range& range;
+  const ThresholdSearch& search;
+  uint64_t* HWY_RESTRICT bins;
+  int shift;
+
+  HWY_INLINE void add(V x) {
+    const D d;
+    const auto inside = range.inside(x);
+    if (hn::AllFalse(d, inside)) return;
+    HWY_ALIGN float values[kN];
+    HWY_ALIGN uint64_t mass[kN];
     hn::Store(x, d, values);
-    store_amounts(search.by_mass, range, x, inside, amounts);
-    for (int lane = 0; lane < kN; ++lane) {
+    if constexpr (kByMass) store_mass(weights(x, range.max, range.inverse), mass);
+    for (uint32_t lanes = lane_bits(inside); lanes != 0; lanes &= lanes - 1) {
+      const int lane = std::countr_zero(lanes);
       const uint32_t key = ordered_bits(values[lane]);
-      if (key >= search.low && key <= search.high) bins[(key - search.low) >> shift] += amounts[lane];
+      if (key >= search.low && key <= search.high) {  // a range that ends between the zeros compares as one zero
+        bins[(key - search.low) >> shift] += kByMass ? mass[lane] : 1;
+      }
     }
+  }
+};
+
+template <bool kByMass>
+void tile_bins(const SamplingRow& row, const ThresholdSearch& search, const float* HWY_RESTRICT logits, int width,
+               uint64_t* HWY_RESTRICT bins) {
+  const Range range(row, search);
+  if (search.window > 0.0f) {
+    LinearTile<kByMass> linear(range, LinearBins(search), bins);
+    for_each_vector(logits, width, range, &linear);
+    linear.finish();
+  } else {
+    RadixTile<kByMass> radix{range, search, bins, search.shift()};
+    for_each_vector(logits, width, range, &radix);
   }
 }
 
@@ -165,10 +256,10 @@ void search_bins_items(const SearchBinsArgs& args, int thread, int64_t begin, in
       continue;
     const VocabTile& tile = args.shard->tiles[t];
     const float* logits = args.logits + row.row * args.stride + tile.begin;
-    if (search.window > 0.0f) {
-      linear_tile(row, search, logits, tile.width, bins + s * kSearchBins);
+    if (search.by_mass) {
+      tile_bins<true>(row, search, logits, tile.width, bins + s * kSearchBins);
     } else {
-      radix_tile(row, search, logits, tile.width, bins + s * kSearchBins);
+      tile_bins<false>(row, search, logits, tile.width, bins + s * kSearchBins);
     }
   }
 }
@@ -186,7 +277,7 @@ namespace {
 // Widths of the first window. A count's answer is seldom further down than this many logits; mass below the second
 // window is less than 2^-40 of a token, so it is not there to be found.
 constexpr float kCountWindow = 16.0f;
-constexpr float kMassWindowNats = 12.0f;
+constexpr float kMassWindowNats = 8.0f;
 
 // 0 goes straight to the radix rounds: a range so narrow that its steps leave FP32.
 float first_window(float low, float high, float widest) {
