@@ -75,8 +75,13 @@ Result<std::string> EngineLoop::start() {
       ended_ = false;
     }
     endpoint_ = link->endpoint();
+    link_.emplace(std::move(*link));
+    ranks_.emplace(config_.ranks, host_key(), [this](const std::string& identity, const ControlMessage& message) {
+      return link_->send_control(identity, message);
+    });
+    publish();  // status() says why we are not ready from the first moment
     bound.set_value(endpoint_);
-    run(std::move(*link));
+    run();
   });
   return result.get();
 }
@@ -124,13 +129,8 @@ void EngineLoop::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void EngineLoop::run(RankLink link) {
-  link_.emplace(std::move(link));
-  ranks_.emplace(config_.ranks, host_key(), [this](const std::string& identity, const ControlMessage& message) {
-    return link_->send_control(identity, message);
-  });
+void EngineLoop::run() {
   log_info("engine_started", "endpoint={} ranks={}", endpoint_, config_.ranks.world_size);
-  publish();
   while (!finished_) {
     link_->wait(inbox_->wake_fd(), kTick);
     turn();

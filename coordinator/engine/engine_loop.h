@@ -61,7 +61,7 @@ class EngineLoop {
   using ActiveMap = std::unordered_map<RequestId, ActiveSequence>;
   enum class Outcome { kFinished, kCancelled, kFailed };
 
-  void run(RankLink link);
+  void run();
   void turn();
 
   // Messages.

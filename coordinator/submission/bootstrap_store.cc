@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace helios {
@@ -33,8 +34,11 @@ Result<std::vector<BootstrapStore::Answer>> BootstrapStore::get(const std::strin
   if (const auto it = values_.find(message.key); it != values_.end()) {
     return std::vector<Answer>{{identity, {it->first, it->second}}};
   }
+  std::vector<std::string>& waiting = waiting_[message.key];
+  if (std::find(waiting.begin(), waiting.end(), identity) != waiting.end())
+    return std::vector<Answer>{};  // asked again
   if (auto status = charge(message.key.size() + identity.size()); !status) return status.error();
-  waiting_[message.key].push_back(identity);
+  waiting.push_back(identity);
   return std::vector<Answer>{};
 }
 

@@ -136,6 +136,7 @@ void RankSet::on_hello(const std::string& identity, const Hello& hello, TimePoin
     if (member.identity != identity)
       return refuse(identity, hello, fmt::format("rank {} is here already", rank), false);
     member.last_seen = views_[rank].last_seen = now;
+    if (phase_ != Phase::kGathering) (void)send_(identity, welcome_);  // its Welcome was lost
     return;
   }
   if (phase_ != Phase::kGathering) return;
@@ -169,16 +170,16 @@ void RankSet::welcome_all(TimePoint now) {
   store_ = BootstrapStore();
   identities_.clear();
   for (const Member& member : members_) identities_.push_back(member.identity);
-  const Welcome welcome{.incarnation = incarnation_,
-                        .world_size = config_.world_size,
-                        .group_key = random_key(),
-                        .collective = choose_collective()};
+  welcome_ = {.incarnation = incarnation_,
+              .world_size = config_.world_size,
+              .group_key = random_key(),
+              .collective = choose_collective()};
   log_info("rank_set_complete", "incarnation={} ranks={} collective={}", incarnation_, config_.world_size,
-           welcome.collective);
+           welcome_.collective);
   version_ += 1;
   for (int r = 0; r < config_.world_size; ++r) {
     views_[r].state = RankState::kLoading;
-    if (auto sent = send_(identities_[r], welcome); !sent) {
+    if (auto sent = send_(identities_[r], welcome_); !sent) {
       return break_set(fmt::format("rank {} could not be welcomed: {}", r, sent.error().message), {Rank(r)}, now);
     }
   }
@@ -221,11 +222,31 @@ void RankSet::on_heartbeat(Member& member, const Heartbeat& heartbeat, TimePoint
   view.resident_bytes = heartbeat.resident_bytes;
   if (view.state == RankState::kLoading) view.load_progress = std::clamp(heartbeat.load_progress, 0.0, 1.0);
   version_ += 1;
+  if (heartbeat.state == RankState::kDraining || heartbeat.state == RankState::kLost) {
+    return on_leaving(member, heartbeat.state, now);
+  }
   if (phase_ != Phase::kOpen || heartbeat.incarnation != incarnation_) return;
   if (heartbeat.busy_for_ms > config_.step_limit.count()) {
     break_set(fmt::format("rank {} hangs: busy in one step for {} ms, the limit is {} ms", member.hello.rank.value,
                           heartbeat.busy_for_ms, config_.step_limit.count()),
               {member.hello.rank}, now);
+  }
+}
+
+/// It takes no more submissions, so without our Drain the set is at its end: what runs could not be finished.
+void RankSet::on_leaving(Member& member, RankState state, TimePoint now) {
+  const Rank rank = member.hello.rank;
+  member.leaving = true;
+  if (phase_ == Phase::kDraining) {
+    // Its last word; a process that we can watch still has to end.
+    if (state == RankState::kLost && !member.watch.watching()) member.gone = true;
+    views_[rank.value].state = state;
+  } else if (phase_ == Phase::kGathering) {
+    log_info("rank_left", "rank={} reason=\"it was told to\"", rank.value);
+    views_[rank.value].state = RankState::kLost;
+    member = Member{};
+  } else {
+    break_set(fmt::format("rank {} (pid {}) was told to leave", rank.value, member.hello.pid), {}, now);
   }
 }
 
@@ -254,7 +275,7 @@ void RankSet::break_set(const std::string& reason, const std::vector<Rank>& lost
     if (!member.here()) continue;
     const bool is_lost = std::find(lost.begin(), lost.end(), member.hello.rank) != lost.end();
     if (is_lost) member.watch.kill();
-    if (!is_lost || !member.watch.watching()) (void)send_(member.identity, Abort{reason});
+    if (!member.leaving && (!is_lost || !member.watch.watching())) (void)send_(member.identity, Abort{reason});
     let_go(member, now);
   }
   identities_.clear();

@@ -104,7 +104,8 @@ class RankSet {
     ProcessWatch watch;
     TimePoint last_seen{};
     std::optional<CoreManifest> manifest;
-    bool gone = false;  // while draining
+    bool leaving = false;  // in order, by its own word
+    bool gone = false;     // while draining
     bool here() const { return !identity.empty(); }
   };
   struct Leaver {  // told to leave, at once
@@ -119,6 +120,7 @@ class RankSet {
   void answer_from_store(Result<std::vector<BootstrapStore::Answer>> answers, TimePoint now);
   void refuse(const std::string& identity, const Hello& hello, const std::string& why, bool abort);
   void welcome_all(TimePoint now);
+  void on_leaving(Member& member, RankState state, TimePoint now);
   std::string choose_collective() const;
   void open_if_agreed(TimePoint now);
   void break_set(const std::string& reason, const std::vector<Rank>& lost, TimePoint now);
@@ -141,6 +143,7 @@ class RankSet {
   std::vector<Leaver> leavers_;
   std::unordered_set<std::string> former_;   // identities of broken sets: they never enter another
   std::unordered_set<std::string> refused_;  // said once in the log
+  Welcome welcome_;                          // of this incarnation
   BootstrapStore store_;
   std::optional<Capabilities> capabilities_;
   std::string last_failure_;

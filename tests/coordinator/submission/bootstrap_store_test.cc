@@ -18,6 +18,7 @@ TEST(BootstrapStore, AGetWaitsForItsKey) {
   BootstrapStore store;
   EXPECT_TRUE(store.get("rank-0", {"a"})->empty());
   EXPECT_TRUE(store.get("rank-1", {"a"})->empty());
+  EXPECT_TRUE(store.get("rank-0", {"a"})->empty());  // ranks repeat a get; it is answered once
   EXPECT_TRUE(store.set({"b", "2"})->empty());
   const auto answers = *store.set({"a", "1"});
   ASSERT_EQ(answers.size(), 2u);

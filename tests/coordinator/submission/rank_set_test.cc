@@ -256,6 +256,51 @@ TEST_F(RankSetTest, TheStoreServesMembersOfOneIncarnation) {
   EXPECT_TRUE(sent<StoreValue>("d").empty());
 }
 
+TEST_F(RankSetTest, AHelloFromAMemberGetsItsWelcomeAgain) {
+  say("a", hello(0));
+  say("b", hello(1));
+  say("a", hello(0));
+  const auto welcomes = sent<Welcome>("a");
+  ASSERT_EQ(welcomes.size(), 2u);
+  EXPECT_EQ(welcomes[0], welcomes[1]);
+  EXPECT_EQ(set_->incarnation(), 1u);
+  EXPECT_EQ(sent<Welcome>("b").size(), 1u);
+}
+
+TEST_F(RankSetTest, ARankThatWasToldToLeaveEndsTheSetInOrder) {
+  for (const RankState state : {RankState::kDraining, RankState::kLost}) {
+    make({.world_size = 2});
+    sent_.clear();
+    open();
+    say("b", Heartbeat{.incarnation = 1, .state = state});
+    expect_broken("rank 1 (pid 4242) was told to leave");
+    EXPECT_TRUE(sent<Abort>("b").empty());
+    EXPECT_EQ(sent<Abort>("a").size(), 1u);
+  }
+}
+
+TEST_F(RankSetTest, ARankThatLeavesBeforeItsWelcomeFreesItsPlace) {
+  say("a", hello(0));
+  say("a", Heartbeat{.state = RankState::kLost});
+  EXPECT_EQ(set_->reason(), "waiting for ranks: 0 of 2 are here");
+  say("a2", hello(0));
+  say("b", hello(1));
+  EXPECT_EQ(sent<Welcome>("a2").size(), 1u);
+}
+
+TEST_F(RankSetTest, ADrainingRanksLastWordIsEnough) {
+  open();
+  set_->drain(now_);
+  for (const char* identity : {"a", "b"}) {
+    say(identity, Heartbeat{.incarnation = 1, .state = RankState::kDraining});
+    EXPECT_FALSE(set_->all_gone());
+  }
+  say("a", Heartbeat{.incarnation = 1, .state = RankState::kLost});
+  say("b", Heartbeat{.incarnation = 1, .state = RankState::kLost});
+  EXPECT_TRUE(set_->all_gone());
+  EXPECT_FALSE(set_->next_event().has_value());
+}
+
 TEST_F(RankSetTest, DrainingRanksMayLeave) {
   open();
   set_->drain(now_);
