@@ -1,15 +1,13 @@
 // The status pages over real sockets: what is answered, refused, and survived.
 #include "worker/rank/status_server.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/worker/rank/http_client.h"
 #include "worker/rank/status_pages.h"
 
 namespace helios {
@@ -17,34 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class Client {
- public:
-  explicit Client(uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    const timeval limit{.tv_sec = 30, .tv_usec = 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  }
-  ~Client() { ::close(fd_); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  bool connected() const { return connected_; }
-  void send(const std::string& bytes) { (void)::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-  std::string read_all() {
-    std::string all;
-    char part[4096];
-    for (ssize_t n; (n = ::recv(fd_, part, sizeof part, 0)) > 0;) all.append(part, n);
-    return all;
-  }
-
- private:
-  int fd_;
-  bool connected_ = false;
-};
+using testing::Client;
 
 class StatusServerTest : public ::testing::Test {
  protected:

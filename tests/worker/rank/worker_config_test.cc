@@ -1,0 +1,169 @@
+// The worker's flags: what each sets, and the one line that refuses a wrong one.
+#include "worker/config.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+namespace helios {
+namespace {
+
+const char* no_variables(const char*) { return nullptr; }
+
+Result<WorkerArguments> parse(std::vector<std::string> flags, const GetEnv& getenv = no_variables) {
+  std::vector<const char*> argv = {"helios-worker"};
+  for (const std::string& flag : flags) argv.push_back(flag.c_str());
+  return parse_worker_arguments(static_cast<int>(argv.size()), argv.data(), getenv);
+}
+
+std::vector<std::string> with(std::vector<std::string> more) {
+  std::vector<std::string> all = {"--model", "m", "--rank", "1", "--world-size", "2"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST(WorkerConfig, DefaultsServeOneRankOnTheCpu) {
+  const WorkerConfig config = parse({"--model", "dir", "--rank", "0", "--world-size", "1"}).value().config;
+  EXPECT_EQ(config.core.model_dir, "dir");
+  EXPECT_EQ(config.core.dtype, ComputeDtype::kAuto);
+  EXPECT_GE(config.core.num_threads, 1);
+  EXPECT_EQ(config.core.slot_capacity, 32);
+  EXPECT_EQ(config.core.prefill_chunk, 512);
+  EXPECT_EQ(config.core.max_logprobs, 20);
+  EXPECT_TRUE(config.core.logprob_token_ids);
+  EXPECT_EQ(config.device, "cpu");
+  EXPECT_EQ(config.rank, Rank(0));
+  EXPECT_EQ(config.coordinator, kDefaultCoordinator);
+  EXPECT_EQ(config.status_host, "127.0.0.1");
+  EXPECT_EQ(config.status_port, 0);
+  EXPECT_FALSE(config.die_with_parent);
+}
+
+TEST(WorkerConfig, EveryFlagArrives) {
+  const WorkerConfig config = parse(with({"--coordinator=tcp://10.0.0.1:29500",
+                                          "--device",
+                                          "cuda",
+                                          "--dtype",
+                                          "bfloat16",
+                                          "--threads-per-rank",
+                                          "3",
+                                          "--max-num-seqs",
+                                          "7",
+                                          "--max-model-len",
+                                          "99",
+                                          "--prefill-chunk",
+                                          "64",
+                                          "--max-logprobs",
+                                          "5",
+                                          "--logprob-token-ids",
+                                          "off",
+                                          "--kv-cache-tokens",
+                                          "5000000000",
+                                          "--collective-timeout-ms",
+                                          "1500",
+                                          "--status-host",
+                                          "0.0.0.0",
+                                          "--status-port",
+                                          "-1",
+                                          "--die-with-parent",
+                                          "--log-level",
+                                          "debug"}))
+                                  .value()
+                                  .config;
+  EXPECT_EQ(config.coordinator, "tcp://10.0.0.1:29500");
+  EXPECT_EQ(config.rank, Rank(1));
+  EXPECT_EQ(config.world_size, 2);
+  EXPECT_EQ(config.device, "cuda");
+  EXPECT_EQ(config.core.dtype, ComputeDtype::kBFloat16);
+  EXPECT_EQ(config.core.num_threads, 3);
+  EXPECT_EQ(config.core.slot_capacity, 7);
+  EXPECT_EQ(config.core.max_model_len, 99);
+  EXPECT_EQ(config.core.prefill_chunk, 64);
+  EXPECT_EQ(config.core.max_logprobs, 5);
+  EXPECT_FALSE(config.core.logprob_token_ids);
+  EXPECT_EQ(config.core.kv_cache_tokens, 5000000000);
+  EXPECT_EQ(config.collective_timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(config.status_host, "0.0.0.0");
+  EXPECT_EQ(config.status_port, -1);
+  EXPECT_TRUE(config.die_with_parent);
+  EXPECT_EQ(config.log_level, LogLevel::kDebug);
+}
+
+TEST(WorkerConfig, ALaunchersVariablesSayWhichRankThisIs) {  // D6
+  const std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "3"},
+                                                        {"OMPI_COMM_WORLD_SIZE", "4"},
+                                                        {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                                                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+  const auto getenv = [&](const char* name) -> const char* {
+    const auto it = variables.find(name);
+    return it == variables.end() ? nullptr : it->second.c_str();
+  };
+  const WorkerConfig config = parse({"--model", "m"}, getenv).value().config;
+  EXPECT_EQ(config.rank, Rank(3));
+  EXPECT_EQ(config.world_size, 4);
+  EXPECT_EQ(config.place_source, "Open MPI");
+}
+
+TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
+  struct Case {
+    std::vector<std::string> flags;
+    const char* named;
+  };
+  const std::vector<Case> cases = {
+      {{}, "--model"},
+      {{"--model", "m"}, "--rank"},
+      {{"--model", "m", "--rank", "0"}, "world"},
+      {{"--model", "m", "--rank", "2", "--world-size", "2"}, "rank"},
+      {{"--model", "m", "--rank", "0", "--world-size", "3"}, "--world-size"},
+      {with({"--rank", "0"}), "rank"},
+      {with({"--modle", "x"}), "modle"},
+      {with({"--max-num", "3"}), "max-num"},  // no guessing of prefixes
+      {with({"stray"}), "unexpected argument"},
+      {with({"--max-num-seqs", "many"}), "max-num-seqs"},
+      {with({"--max-num-seqs"}), "max-num-seqs"},
+      {with({"--max-num-seqs", "0"}), "--max-num-seqs: expected 1 to 4096, found 0"},
+      {with({"--max-num-seqs", "99999999999"}), "max-num-seqs"},
+      {with({"--max-model-len", "-1"}), "--max-model-len"},
+      {with({"--prefill-chunk", "0"}), "--prefill-chunk"},
+      {with({"--max-logprobs", "21"}), "--max-logprobs: expected 0 to 20, found 21"},
+      {with({"--logprob-token-ids", "yes"}), "--logprob-token-ids"},
+      {with({"--logprob-token-ids", "on", "--max-logprobs", "5"}), "--logprob-token-ids on: needs --max-logprobs 20"},
+      {with({"--kv-cache-tokens", "-5"}), "--kv-cache-tokens"},
+      {with({"--device", "tpu"}), "--device"},
+      {with({"--dtype", "int8"}), "--dtype"},
+      {with({"--dtype", "float16"}), "--dtype float16"},
+      {with({"--threads-per-rank", "-1"}), "--threads-per-rank"},
+      {with({"--collective-timeout-ms", "0"}), "--collective-timeout-ms"},
+      {with({"--status-port", "70000"}), "--status-port"},
+      {with({"--coordinator", "localhost:1"}), "--coordinator"},
+      {with({"--log-level", "loud"}), "--log-level"},
+  };
+  for (const Case& c : cases) {
+    const auto result = parse(c.flags);
+    ASSERT_FALSE(result.ok()) << c.named;
+    EXPECT_EQ(result.error().code, Errc::kInvalidArgument);
+    EXPECT_NE(result.error().message.find(c.named), std::string::npos) << result.error().message;
+    EXPECT_EQ(result.error().message.find('\n'), std::string::npos) << result.error().message;
+  }
+}
+
+TEST(WorkerConfig, HelpFitsAScreenAndNamesEveryFlag) {
+  EXPECT_TRUE(parse({"--help"}).value().help);
+  EXPECT_TRUE(parse({"-h", "--device", "tpu"}).value().help);
+  const std::string help = worker_help();
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 40);
+  for (size_t at = 0, end; at < help.size(); at = end + 1) {
+    end = help.find('\n', at);
+    EXPECT_LE(end - at, 120u) << help.substr(at, end - at);
+  }
+  for (const char* flag : {"--model", "--coordinator", "--rank", "--world-size", "--local-rank", "--device", "--dtype",
+                           "--threads-per-rank", "--max-num-seqs", "--max-model-len", "--prefill-chunk",
+                           "--kv-cache-tokens", "--max-logprobs", "--logprob-token-ids", "--collective-timeout-ms",
+                           "--status-host", "--status-port", "--die-with-parent", "--log-level"}) {
+    EXPECT_NE(help.find(std::string("  ") + flag), std::string::npos) << flag;
+  }
+}
+
+}  // namespace
+}  // namespace helios

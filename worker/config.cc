@@ -1,0 +1,228 @@
+#include "worker/config.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <vector>
+
+#include "common/base/vocab_range.h"
+#include "common/contract/completion_layout.h"
+#include "common/net/zmq_socket.h"
+
+namespace helios {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int64_t kMaxCacheTokens = int64_t{1} << 40;
+
+Error invalid(std::string message) { return Error{Errc::kInvalidArgument, std::move(message)}; }
+
+/// As the command line gave them: unset where it said nothing.
+struct Flags {
+  std::optional<std::string> model, coordinator, device, dtype, logprob_token_ids, status_host, log_level;
+  std::optional<int> rank, world_size, local_rank, threads, max_num_seqs, max_model_len, prefill_chunk, max_logprobs,
+      collective_timeout_ms, status_port;
+  std::optional<int64_t> kv_cache_tokens;
+  bool die_with_parent = false;
+  bool help = false;
+};
+
+template <class T>
+void option(po::options_description& all, const char* name, std::optional<T>& target) {
+  all.add_options()(name, po::value<T>()->notifier([&target](const T& value) { target = value; }));
+}
+
+void declare(po::options_description& all, Flags& flags) {
+  option(all, "model", flags.model);
+  option(all, "coordinator", flags.coordinator);
+  option(all, "rank", flags.rank);
+  option(all, "world-size", flags.world_size);
+  option(all, "local-rank", flags.local_rank);
+  option(all, "device", flags.device);
+  option(all, "dtype", flags.dtype);
+  option(all, "threads-per-rank", flags.threads);
+  option(all, "max-num-seqs", flags.max_num_seqs);
+  option(all, "max-model-len", flags.max_model_len);
+  option(all, "prefill-chunk", flags.prefill_chunk);
+  option(all, "max-logprobs", flags.max_logprobs);
+  option(all, "logprob-token-ids", flags.logprob_token_ids);
+  option(all, "kv-cache-tokens", flags.kv_cache_tokens);
+  option(all, "collective-timeout-ms", flags.collective_timeout_ms);
+  option(all, "status-host", flags.status_host);
+  option(all, "status-port", flags.status_port);
+  option(all, "log-level", flags.log_level);
+  all.add_options()("die-with-parent", po::bool_switch(&flags.die_with_parent));
+  all.add_options()("help,h", po::bool_switch(&flags.help));
+}
+
+Result<Flags> read_flags(int argc, const char* const* argv) {
+  Flags flags;
+  po::options_description all;
+  declare(all, flags);
+  const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+  try {
+    const po::parsed_options parsed = po::command_line_parser(argc, argv).options(all).style(style).run();
+    for (const auto& given : parsed.options) {
+      if (given.position_key >= 0) return invalid(fmt::format("unexpected argument '{}'", given.value.front()));
+    }
+    po::variables_map values;
+    po::store(parsed, values);
+    po::notify(values);
+  } catch (const po::too_many_positional_options_error&) {
+    return invalid("unexpected argument: every value follows its flag");
+  } catch (const po::error& error) {
+    return invalid(error.what());
+  }
+  return flags;
+}
+
+template <class T>
+Status take_number(const char* flag, const std::optional<T>& given, T low, T high, T* target) {
+  if (!given) return Ok{};
+  if (*given < low || *given > high) {
+    return invalid(fmt::format("--{}: expected {} to {}, found {}", flag, low, high, *given));
+  }
+  *target = *given;
+  return Ok{};
+}
+
+Status take_numbers(const Flags& flags, WorkerConfig* config) {
+  int timeout_ms = static_cast<int>(config->collective_timeout.count());
+  CoreConfig& core = config->core;
+  for (const Status& status :
+       {take_number("max-num-seqs", flags.max_num_seqs, 1, 4096, &core.slot_capacity),
+        take_number("max-model-len", flags.max_model_len, 0, 1 << 24, &core.max_model_len),
+        take_number("prefill-chunk", flags.prefill_chunk, 1, 1 << 20, &core.prefill_chunk),
+        take_number("max-logprobs", flags.max_logprobs, 0, kMaxNaturalAlternatives, &core.max_logprobs),
+        take_number("kv-cache-tokens", flags.kv_cache_tokens, int64_t{0}, kMaxCacheTokens, &core.kv_cache_tokens),
+        take_number("collective-timeout-ms", flags.collective_timeout_ms, 100, 3600000, &timeout_ms),
+        take_number("status-port", flags.status_port, -1, 65535, &config->status_port)}) {
+    if (!status.ok()) return status;
+  }
+  config->collective_timeout = std::chrono::milliseconds(timeout_ms);
+  return Ok{};
+}
+
+Status take_choices(const Flags& flags, WorkerConfig* config) {
+  config->device = flags.device.value_or("cpu");
+  if (config->device != "cpu" && config->device != "cuda") {
+    return invalid(fmt::format("--device: expected cpu or cuda, found '{}'", config->device));
+  }
+  const std::string dtype = flags.dtype.value_or("auto");
+  if (dtype == "auto")
+    config->core.dtype = ComputeDtype::kAuto;
+  else if (dtype == "float32")
+    config->core.dtype = ComputeDtype::kFloat32;
+  else if (dtype == "bfloat16")
+    config->core.dtype = ComputeDtype::kBFloat16;
+  else if (dtype == "float16")
+    return invalid("--dtype float16: needs a GPU; on this device use auto, float32 or bfloat16");
+  else
+    return invalid(fmt::format("--dtype: expected auto, float32, bfloat16 or float16, found '{}'", dtype));
+
+  const std::string ids = flags.logprob_token_ids.value_or("on");
+  if (ids != "on" && ids != "off") {
+    return invalid(fmt::format("--logprob-token-ids: expected on or off, found '{}'", ids));
+  }
+  config->core.logprob_token_ids = ids == "on";
+  if (flags.logprob_token_ids == "on" && config->core.max_logprobs != kMaxNaturalAlternatives) {
+    return invalid(fmt::format("--logprob-token-ids on: needs --max-logprobs {}, found {}", kMaxNaturalAlternatives,
+                               config->core.max_logprobs));
+  }
+  if (flags.log_level && !parse_log_level(*flags.log_level, &config->log_level)) {
+    return invalid(
+        fmt::format("--log-level: expected trace, debug, info, warning, error or off, found '{}'", *flags.log_level));
+  }
+  return Ok{};
+}
+
+/// Processors that this process may use.
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+Status take_place(const Flags& flags, const GetEnv& getenv, WorkerConfig* config) {
+  const Result<LaunchPlace> place = resolve_launch_place({.rank = flags.rank,
+                                                          .world_size = flags.world_size,
+                                                          .local_rank = flags.local_rank,
+                                                          .coordinator = flags.coordinator},
+                                                         getenv);
+  if (!place.ok()) return place.error();
+  if (!place->rank || !place->world_size) {
+    return invalid("--rank and --world-size: missing, and no launcher's variables say which rank this is");
+  }
+  config->rank = *place->rank;
+  config->world_size = *place->world_size;
+  config->coordinator = place->coordinator;
+  config->place_source = place->source;
+  if (!valid_world_size(config->world_size)) {
+    return invalid(fmt::format("--world-size: expected 1, 2, 4 or 8, found {}", config->world_size));
+  }
+  if (config->rank.value < 0 || config->rank.value >= config->world_size) {
+    return invalid(fmt::format("--rank: expected 0 to {}, found {}", config->world_size - 1, config->rank.value));
+  }
+  if (Status endpoint = check_endpoint(config->coordinator); !endpoint.ok()) {
+    return invalid("--coordinator: " + endpoint.error().message);
+  }
+  config->core.num_threads = std::max(1, usable_cores() / std::max(1, place->local_size));
+  int threads = 0;
+  if (Status given = take_number("threads-per-rank", flags.threads, 0, 1024, &threads); !given.ok()) return given;
+  if (threads > 0) config->core.num_threads = threads;
+  return Ok{};
+}
+
+}  // namespace
+
+Result<WorkerArguments> parse_worker_arguments(int argc, const char* const* argv, const GetEnv& getenv) {
+  Result<Flags> flags = read_flags(argc, argv);
+  if (!flags.ok()) return flags.error();
+  if (flags->help) return WorkerArguments{.help = true};
+  WorkerConfig config;
+  if (!flags->model || flags->model->empty()) return invalid("--model: missing, expected a model directory");
+  config.core.model_dir = *flags->model;
+  config.die_with_parent = flags->die_with_parent;
+  if (flags->status_host) config.status_host = *flags->status_host;
+  if (Status status = take_numbers(*flags, &config); !status.ok()) return status.error();
+  if (Status status = take_choices(*flags, &config); !status.ok()) return status.error();
+  if (Status status = take_place(*flags, getenv, &config); !status.ok()) return status.error();
+  return WorkerArguments{.config = std::move(config)};
+}
+
+std::string worker_help() {
+  return R"(helios-worker: one rank of a Helios cluster. Usually started by helios-launch, mpirun, torchrun or srun.
+
+  --model DIR               model directory: config.json, safetensors (required)
+  --coordinator ENDPOINT    tcp://HOST:PORT or ipc://PATH (default: the launcher's, else tcp://127.0.0.1:29500)
+  --rank R                  this rank, 0 to N-1             } default: from HELIOS_*, Open MPI, PMI, torchrun
+  --world-size N            ranks: 1, 2, 4 or 8             } or Slurm variables, in this order
+  --local-rank L            this rank among those of its host (default: as above)
+
+  --device cpu|cuda         where to compute (default cpu)
+  --dtype D                 auto, float32: exact products, FP32 activations; bfloat16: weights and matrix inputs
+                            rounded once; float16: only on cuda (default auto)
+  --threads-per-rank N      0: usable cores divided by the ranks of this host (default 0)
+  --max-num-seqs N          sequences at the same time (default 32)
+  --max-model-len N         longest sequence in tokens; 0: the model's own (default 0)
+  --prefill-chunk N         prompt tokens in one step (default 512)
+  --kv-cache-tokens N       tokens the KV cache holds; 0: what fits a quarter of free memory (default 0)
+  --max-logprobs K          alternatives a token, 0 to 20; 0: a core without logprobs (default 20)
+  --logprob-token-ids on|off  report ids that the request names; needs K = 20 (default on, off with a smaller K)
+
+  --collective-timeout-ms N longest wait for another rank in an exchange (default 60000)
+  --status-host HOST        where to answer /livez, /readyz and /metrics (default 127.0.0.1)
+  --status-port P           0: the kernel picks, -1: off (default 0; the URL is logged)
+  --die-with-parent         end when the process that started us ends; Ctrl-C is left to it
+  --log-level L             trace, debug, info, warning, error or off (default info); logs go to stderr
+  --help                    this text
+
+Exit codes: 0 drained or terminated (a second SIGTERM ends at once); 1 this model or configuration cannot be
+served; 2 wrong flags; 75 the rank set is broken (a fault, an abort, a silent coordinator): start it again.
+)";
+}
+
+}  // namespace helios

@@ -1,0 +1,109 @@
+// helios-worker: one process, one rank. Builds every part and wires them; what each does is in worker/rank.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "common/base/host_key.h"
+#include "common/base/log.h"
+#include "worker/backend/cuda_module.h"
+#include "worker/config.h"
+#include "worker/rank/coordinator_link.h"
+#include "worker/rank/drain.h"
+#include "worker/rank/rank_process.h"
+#include "worker/rank/status_pages.h"
+#include "worker/rank/status_server.h"
+
+namespace helios {
+namespace {
+
+/// Empty when cores can be prepared on the device, else why not.
+std::string device_trouble(const std::string& device) {
+  if (device == "cpu") return {};
+  const Result<const CudaModule*> module = load_cuda_module();
+  if (!module.ok()) return "--device cuda: " + module.error().message;
+  const Result<int> devices = (*module)->probe();
+  if (!devices.ok()) return "--device cuda: " + devices.error().message;
+  return fmt::format("--device cuda: {} devices found, but cores are prepared on the CPU only in this build", *devices);
+}
+
+std::string status_url(const WorkerConfig& config, const Hello& hello, uint16_t port) {
+  const bool any = config.status_host == "0.0.0.0" || config.status_host == "::";
+  const std::string& host = any ? hello.host_name : config.status_host;
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return fmt::format("http://{}{}{}:{}", ipv6 ? "[" : "", host, ipv6 ? "]" : "", port);
+}
+
+uint64_t random_life() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
+int run(const WorkerConfig& config) {
+  if (config.die_with_parent && !die_with_parent()) return kExitDrained;
+  if (const std::string trouble = device_trouble(config.device); !trouble.empty()) {
+    fmt::print(stderr, "helios-worker: {}\n", trouble);
+    return kExitCannotServe;
+  }
+  const Result<std::string> address = local_address_towards(config.coordinator);
+  if (!address.ok()) {
+    fmt::print(stderr, "helios-worker: --coordinator: {}\n", address.error().message);
+    return kExitRestart;  // a name server that answers later, a network that is not up yet
+  }
+
+  WakeEvent wake;
+  TerminationSignals signals(wake, config.die_with_parent);
+  RankVitals vitals;
+  const StatusPages pages(config.rank, vitals);
+  Hello hello{.rank = config.rank,
+              .world_size = config.world_size,
+              .life = random_life(),
+              .pid = ::getpid(),
+              .host_key = host_key(),
+              .host_name = *address,
+              .device = config.device};
+  std::unique_ptr<StatusServer> status;
+  if (config.status_port >= 0) {
+    auto started = StatusServer::start(config.status_host, static_cast<uint16_t>(config.status_port),
+                                       [&pages](std::string_view path) { return pages.page(path); });
+    if (!started.ok()) {
+      fmt::print(stderr, "helios-worker: {}\n", started.error().message);
+      return kExitCannotServe;
+    }
+    status = *std::move(started);
+    hello.status_url = status_url(config, hello, status->port());
+  }
+  log_info("worker_starts",
+           "rank={} world_size={} from=\"{}\" coordinator={} pid={} device={} threads={} status_url={}",
+           config.rank.value, config.world_size, config.place_source, config.coordinator, hello.pid, config.device,
+           config.core.num_threads, hello.status_url.empty() ? "off" : hello.status_url);
+
+  CoordinatorLink link({.endpoint = config.coordinator,
+                        .hello = hello,
+                        .termination_requested = TerminationSignals::requested,
+                        .end_process = [](int exit_code) { ::_exit(exit_code); }},
+                       vitals, wake);
+  const PrepareCore prepare = [&config](Communicator& communicator, const std::function<void(double)>& progress) {
+    return Executor::prepare(config.core, communicator, progress);
+  };
+  return serve_rank(hello, config.collective_timeout, prepare, link, vitals);
+}
+
+}  // namespace
+}  // namespace helios
+
+int main(int argc, char** argv) {
+  const auto arguments = helios::parse_worker_arguments(argc, argv, [](const char* name) { return std::getenv(name); });
+  if (!arguments.ok()) {
+    fmt::print(stderr, "helios-worker: {} (see --help)\n", arguments.error().message);
+    return helios::kExitUsage;
+  }
+  if (arguments->help) {
+    std::fputs(helios::worker_help().c_str(), stdout);
+    return 0;
+  }
+  helios::init_logging(fmt::format("worker-{}", arguments->config.rank.value), arguments->config.log_level);
+  return helios::run(arguments->config);
+}
