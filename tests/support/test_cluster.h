@@ -64,6 +64,7 @@ class TestCluster {
     }
     return first;
   }
+  void abort(const std::string& reason) { group_.abort(reason); }
   double counter(int r, const std::string& name) const {
     for (const auto& c : ranks_[static_cast<size_t>(r)]->counters()) {
       if (c.name == name) return c.value;

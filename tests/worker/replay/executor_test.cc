@@ -1,0 +1,637 @@
+// The executor's promises one by one, through submissions: records, epochs, limits, flags, read-back, capabilities.
+#include "worker/replay/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <set>
+
+#include "tests/support/count_allocations.h"
+#include "tests/support/test_cluster.h"
+#include "tests/support/tiny_checkpoint.h"
+
+namespace helios::testing {
+namespace {
+
+/// The tiny checkpoint on disk, for a test's life.
+class ExecutorTest : public ::testing::Test {
+ protected:
+  ExecutorTest() { write_tiny_checkpoint(directory_.path()); }
+
+  CoreConfig config() const {
+    return {
+        .model_dir = directory_.path(), .slot_capacity = 4, .prefill_chunk = 32, .kv_cache_tokens = 4 * kTinyContext};
+  }
+
+  const TemporaryDirectory directory_;
+};
+
+/// Submissions by hand: slot s owns blocks [4 s, 4 s + 4).
+class Hand {
+ public:
+  explicit Hand(TestCluster& cluster) : cluster_(cluster) {
+    const auto has = [&](std::string_view name) {
+      return std::any_of(cluster.manifest().buffers.begin(), cluster.manifest().buffers.end(),
+                         [&](const BufferDeclaration& b) { return b.name == name; });
+    };
+    const auto capacity = static_cast<size_t>(cluster.manifest().slot_capacity);
+    if (has(buffer_name::kRequested)) flags_.assign(capacity, 0);
+    if (has(buffer_name::kTokenIdCounts)) counts_.assign(capacity, 0);
+  }
+
+  Submission blank(Operation operation) {
+    return {.sequence = Sequence(++sequence_),
+            .frame = FrameIndex(static_cast<int32_t>(sequence_ % 2)),
+            .operation = operation,
+            .logprob_requested = flags_,
+            .logprob_token_id_counts = counts_};
+  }
+  static void admit(Submission& s, int slot, uint32_t epoch, SamplingParams sampling = greedy(8)) {
+    s.admissions.push_back({SlotIndex(slot), Epoch(epoch), std::move(sampling)});
+    s.block_updates.push_back({SlotIndex(slot), 0, {4 * slot, 4 * slot + 1, 4 * slot + 2, 4 * slot + 3}});
+  }
+  static void prefill(Submission& s, int slot, uint32_t epoch, std::vector<TokenId> tokens, int start = 0,
+                      bool samples = true) {
+    s.lanes.push_back({SlotIndex(slot), Epoch(epoch), LaneRole::kPrefill, start, samples, std::move(tokens)});
+  }
+  static void decode(Submission& s, int slot, uint32_t epoch) {
+    s.lanes.push_back({.slot = SlotIndex(slot), .epoch = Epoch(epoch)});
+  }
+  static void ask(Submission& s, int slot, std::vector<TokenId> ids = {}) {
+    s.logprob_requested[static_cast<size_t>(slot)] = 1;
+    if (ids.empty()) return;
+    s.logprob_token_id_counts[static_cast<size_t>(slot)] = static_cast<int32_t>(ids.size());
+    s.logprob_token_ids.push_back({SlotIndex(slot), std::move(ids)});
+  }
+
+  Completion run(const Submission& s) {
+    const Status status = cluster_.submit(s);
+    if (!status.ok()) {
+      ADD_FAILURE() << status.error().message;
+      return {};
+    }
+    return cluster_.collect();
+  }
+  /// Admits and prefills in one submission.
+  Completion start(int slot, uint32_t epoch, std::vector<TokenId> prompt, SamplingParams sampling = greedy(8)) {
+    Submission s = blank(Operation::kPrefill);
+    admit(s, slot, epoch, std::move(sampling));
+    prefill(s, slot, epoch, std::move(prompt));
+    return run(s);
+  }
+  Completion step(int slot, uint32_t epoch) {
+    Submission s = blank(Operation::kDecode);
+    decode(s, slot, epoch);
+    return run(s);
+  }
+
+ private:
+  TestCluster& cluster_;
+  std::vector<int32_t> flags_, counts_;
+  uint64_t sequence_ = 0;
+};
+
+int64_t word(const Completion& c, int number, size_t lane = 0) {
+  return c.records.at(lane * static_cast<size_t>(record_words(c.token_capacity)) + static_cast<size_t>(number));
+}
+int64_t emitted(const Completion& c, size_t lane = 0) { return word(c, record_word::kEmitted, lane); }
+TokenId token(const Completion& c, size_t lane = 0) {
+  return static_cast<TokenId>(word(c, record_word::kTokens, lane));
+}
+FinishCode finish(const Completion& c, size_t lane = 0) {
+  return static_cast<FinishCode>(word(c, record_word::kFinish, lane));
+}
+
+TEST_F(ExecutorTest, RecordsHoldWhatTheAbiSays) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  const Completion c = hand.start(2, 7, {5, 6, 9});
+  EXPECT_EQ(c.records.size(), 16u + 8u);
+  EXPECT_EQ(word(c, record_word::kAbi), 6);
+  EXPECT_EQ(word(c, record_word::kSlot), 2);
+  EXPECT_EQ(word(c, record_word::kEpoch), 7);
+  EXPECT_EQ(word(c, record_word::kOperation), 2);
+  EXPECT_EQ(word(c, record_word::kSequence), 1);
+  EXPECT_EQ(emitted(c), 1);
+  EXPECT_EQ(finish(c), FinishCode::kNone);
+  EXPECT_EQ(word(c, record_word::kKvLength), 3);
+  for (const int zero : {7, 8, 10, 11, 12, 13, 14, 15}) EXPECT_EQ(word(c, zero), 0) << "word " << zero;
+  for (int t = 1; t < 8; ++t) EXPECT_EQ(word(c, record_word::kTokens + t), 0);
+  EXPECT_EQ(word(hand.step(2, 7), record_word::kKvLength), 4);
+}
+
+TEST_F(ExecutorTest, RecordsComeInLaneOrderAndAPartOfAPromptEmitsNothing) {
+  TestCluster cluster(config(), 1);
+  Hand hand(cluster);
+  Submission s = hand.blank(Operation::kPrefill);
+  for (const int slot : {3, 0}) Hand::admit(s, slot, 1);
+  Hand::prefill(s, 3, 1, {1, 2, 3});
+  Hand::prefill(s, 0, 1, {4, 5}, 0, false);
+  const Completion c = hand.run(s);
+  EXPECT_EQ(word(c, record_word::kSlot, 0), 3);
+  EXPECT_EQ(emitted(c, 0), 1);
+  EXPECT_EQ(word(c, record_word::kSlot, 1), 0);
+  EXPECT_EQ(emitted(c, 1), 0);
+  EXPECT_EQ(word(c, record_word::kKvLength, 1), 2);
+}
+
+// R19: an admission alone writes records only.
+TEST_F(ExecutorTest, AnAdmissionEmitsNothingAndReducesNothing) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  Submission s = hand.blank(Operation::kAdmission);
+  Hand::admit(s, 1, 4);
+  const Completion c = hand.run(s);
+  EXPECT_TRUE(c.records.empty());
+  EXPECT_TRUE(c.payloads.empty());
+  EXPECT_EQ(cluster.counter(0, "helios_logprob_positions_total"), 0);
+  // The slot is admitted all the same.
+  Submission p = hand.blank(Operation::kPrefill);
+  Hand::prefill(p, 1, 4, {8, 9});
+  EXPECT_EQ(emitted(hand.run(p)), 1);
+}
+
+// R15: what a former tenant's lane would produce is not produced.
+TEST_F(ExecutorTest, ALaneOfAFormerTenantEmitsNothingAndDisturbsNobody) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  hand.start(0, 1, {5, 6, 7});
+  const TokenId alone_next = token(hand.step(0, 1));
+  hand.start(1, 2, {9, 9});
+  hand.start(0, 3, {5, 6, 7});  // slot 0 has a new tenant
+  Submission s = hand.blank(Operation::kDecode);
+  Hand::decode(s, 1, 2);
+  Hand::decode(s, 0, 1);  // stale
+  Hand::ask(s, 0);
+  const Completion c = hand.run(s);
+  EXPECT_EQ(emitted(c, 0), 1);
+  EXPECT_EQ(emitted(c, 1), 0);
+  EXPECT_EQ(word(c, record_word::kEpoch, 1), 1) << "the record answers the lane, not the tenant";
+  EXPECT_TRUE(c.payloads.empty());
+  // The tenant goes on as if nothing had been.
+  const Completion next = hand.step(0, 3);
+  EXPECT_EQ(token(next), alone_next);
+  EXPECT_EQ(word(next, record_word::kKvLength), 4);
+}
+
+TEST_F(ExecutorTest, AFinishedSlotEmitsNothingMore) {
+  TestCluster cluster(config(), 1);
+  Hand hand(cluster);
+  const Completion c = hand.start(0, 1, {5, 6}, greedy(1));
+  EXPECT_EQ(finish(c), FinishCode::kTokenLimit);
+  const Completion late = hand.step(0, 1);
+  EXPECT_EQ(emitted(late), 0);
+  EXPECT_EQ(finish(late), FinishCode::kNone);
+}
+
+TEST_F(ExecutorTest, EosStopIdsLimitsAndSilentEosFinishAsTheyShould) {
+  TestCluster cluster(config(), 1);
+  Hand hand(cluster);
+  std::vector<TokenId> run;
+  run.push_back(token(hand.start(0, 1, {5, 6})));
+  for (int i = 0; i < 3; ++i) run.push_back(token(hand.step(0, 1)));
+  const TokenId third = run[2];
+  ASSERT_NE(third, run[0]);
+  ASSERT_NE(third, run[1]);
+
+  const auto until_finish = [&](uint32_t epoch, SamplingParams sampling, std::vector<TokenId>* tokens) {
+    Completion c = hand.start(0, epoch, {5, 6}, std::move(sampling));
+    tokens->push_back(token(c));
+    while (finish(c) == FinishCode::kNone) {
+      c = hand.step(0, epoch);
+      EXPECT_EQ(emitted(c), 1);
+      tokens->push_back(token(c));
+    }
+    return c;
+  };
+  SamplingParams sampling = greedy(4);
+  sampling.eos_id = third;
+  std::vector<TokenId> tokens;
+  EXPECT_EQ(finish(until_finish(2, sampling, &tokens)), FinishCode::kEos);
+  EXPECT_EQ(tokens, std::vector<TokenId>(run.begin(), run.begin() + 3)) << "the record emits the EOS itself";
+
+  sampling.ignore_eos = true;
+  Completion c = hand.start(0, 3, {5, 6}, sampling);
+  hand.step(0, 3);
+  c = hand.step(0, 3);
+  EXPECT_EQ(word(c, record_word::kFlags), kRecordFlagSilentEos);
+  EXPECT_EQ(finish(c), FinishCode::kNone);
+  EXPECT_EQ(finish(hand.step(0, 3)), FinishCode::kTokenLimit);
+
+  sampling = greedy(4);
+  sampling.stop_ids = {299, third};
+  tokens.clear();
+  EXPECT_EQ(finish(until_finish(4, sampling, &tokens)), FinishCode::kStopId);
+  EXPECT_EQ(tokens.size(), 3u);
+}
+
+TEST_F(ExecutorTest, TheContextEndsAtItsLastPosition) {
+  CoreConfig short_context = config();
+  short_context.max_model_len = 40;
+  TestCluster cluster(short_context, 1);
+  TestDriver driver(cluster);
+  std::vector<TestSequence> one{{.prompt = std::vector<TokenId>(37, 11), .sampling = greedy(100)}};
+  driver.run(one, 16);
+  EXPECT_EQ(one[0].finish, FinishCode::kContextLimit);
+  EXPECT_EQ(one[0].tokens.size(), 3u) << "prompt and output together fill max_model_len";
+}
+
+TEST_F(ExecutorTest, MinTokensKeepsStopsAwayAndReportsUntouchedLogprobs) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  const TokenId best = token(hand.start(0, 1, {5, 6}));
+  SamplingParams sampling = greedy(8);
+  sampling.eos_id = best;
+  sampling.min_tokens = 1;
+  Submission s = hand.blank(Operation::kPrefill);
+  for (int slot = 0; slot < 4; ++slot) {  // filtered rows beside a free one
+    Hand::admit(s, slot, 10, slot == 2 ? greedy(8) : sampling);
+    Hand::prefill(s, slot, 10, {5, 6});
+    Hand::ask(s, slot);
+  }
+  const Completion c = hand.run(s);
+  EXPECT_EQ(token(c, 2), best);
+  ASSERT_EQ(c.payloads.size(), 4u);
+  for (const size_t lane : {0u, 1u, 3u}) {
+    EXPECT_NE(token(c, lane), best);
+    // R2: the best alternative is still the forbidden token, and its value is that of the free row.
+    EXPECT_EQ(c.payloads[lane].words[kFirstAlternative], best);
+    EXPECT_EQ(c.payloads[lane].words[kFirstAlternative + 1], c.payloads[2].words[kFirstAlternative + 1]);
+    EXPECT_EQ(c.payloads[lane].words[kFirstAlternative + 2], token(c, lane)) << "greedy takes the next best";
+  }
+}
+
+// R11, R13: a slot's flag counts in its own submission only, and the payload names the ids that came with it.
+TEST_F(ExecutorTest, FlagsAndIdsLastForOneSubmission) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  hand.start(0, 1, {5, 6});
+  Submission s = hand.blank(Operation::kDecode);
+  Hand::decode(s, 0, 1);
+  Hand::ask(s, 0, {250, 3, 77});
+  Completion c = hand.run(s);
+  ASSERT_EQ(c.payloads.size(), 1u);
+  EXPECT_EQ(c.payloads[0].slot, SlotIndex(0));
+  EXPECT_EQ(c.payloads[0].words[kFirstAlternative], 250);
+  EXPECT_EQ(c.payloads[0].words[kFirstAlternative + 2], 3);
+  EXPECT_EQ(c.payloads[0].words[kFirstAlternative + 4], 77);
+  s = hand.blank(Operation::kDecode);
+  Hand::decode(s, 0, 1);
+  Hand::ask(s, 0);
+  c = hand.run(s);
+  ASSERT_EQ(c.payloads.size(), 1u);
+  EXPECT_EQ(c.payloads[0].words[kFirstAlternative], c.payloads[0].words[kChosenId])
+      << "natural again: greedy's best is itself";
+  c = hand.step(0, 1);
+  EXPECT_TRUE(c.payloads.empty());
+}
+
+// R24, R26: nobody asked, so nothing is read, exchanged or copied.
+TEST_F(ExecutorTest, WithoutAFlagNothingIsReadNorCopied) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  const Completion first = hand.start(0, 1, {5, 6});
+  EXPECT_EQ(first.width, 0);
+  EXPECT_EQ(cluster.counter(0, "helios_logprob_vocab_words_read_total"), 0);
+  EXPECT_EQ(cluster.counter(0, "helios_logprob_exchange_words_total"), 0);
+  EXPECT_EQ(cluster.counter(0, "helios_logprob_payload_copies_total"), 0);
+  Submission s = hand.blank(Operation::kDecode);
+  Hand::decode(s, 0, 1);
+  Hand::ask(s, 0);
+  const Completion c = hand.run(s);
+  EXPECT_EQ(c.width, 20);
+  EXPECT_EQ(c.bytes_copied - first.bytes_copied, 42 * 4) << "one position of one slot, W = 20";
+  EXPECT_EQ(cluster.counter(0, "helios_logprob_positions_total"), 1);
+  EXPECT_GT(cluster.counter(0, "helios_logprob_vocab_words_read_total"), 0);
+  EXPECT_EQ(cluster.counter(0, "helios_logprob_exchange_words_total"), 512) << "two exchanges of 256 words (R22)";
+  EXPECT_EQ(cluster.counter(0, "helios_logprob_payload_copies_total"), 1);
+  EXPECT_EQ(cluster.counter(1, "helios_logprob_payload_copies_total"), 0) << "only the coordinating rank copies (R28)";
+}
+
+// R26: W is the larger of K and the frame's largest selected count; a chunk that does not sample copies nothing.
+TEST_F(ExecutorTest, TheCopysWidthFollowsTheLargestSelection) {
+  TestCluster cluster(config(), 1);
+  Hand hand(cluster);
+  Submission s = hand.blank(Operation::kPrefill);
+  std::vector<TokenId> many;
+  for (TokenId id = 0; id < 100; ++id) many.push_back(id);
+  for (const int slot : {0, 1, 3}) Hand::admit(s, slot, 1);
+  Hand::prefill(s, 0, 1, {5});
+  Hand::prefill(s, 1, 1, {6});
+  Hand::prefill(s, 3, 1, {7}, 0, false);
+  Hand::ask(s, 0, many);
+  Hand::ask(s, 1);
+  Hand::ask(s, 3);
+  const Completion c = hand.run(s);
+  EXPECT_EQ(c.width, 100);
+  ASSERT_EQ(c.payloads.size(), 2u);
+  EXPECT_EQ(c.payloads[0].words.size(), 202u);
+  EXPECT_EQ(c.payloads[1].words.size(), 202u);
+  EXPECT_EQ(c.payloads[0].words[kFirstAlternative + 2 * 99], 99);
+}
+
+// R34: a core without the buffers serves, and refuses flags.
+TEST_F(ExecutorTest, ACoreWithoutLogprobsServes) {
+  CoreConfig k0 = config();
+  k0.max_logprobs = 0;
+  TestCluster cluster(k0, 2);
+  const auto capabilities = derive_capabilities(cluster.manifest());
+  ASSERT_TRUE(capabilities.ok());
+  EXPECT_EQ(capabilities->max_logprobs, 0);
+  EXPECT_EQ(cluster.manifest().buffers.size(), 1u);
+  Hand hand(cluster);
+  EXPECT_EQ(emitted(hand.start(0, 1, {5, 6})), 1);
+  Submission s = hand.blank(Operation::kDecode);
+  Hand::decode(s, 0, 1);
+  s.logprob_requested = {1, 0, 0, 0};
+  EXPECT_FALSE(cluster.submit(s).ok());
+  s.logprob_requested = {0, 0, 0, 0};
+  EXPECT_EQ(emitted(hand.run(s)), 1);
+}
+
+// R35: natural alternatives only, and a last extent of 2 + 2K.
+TEST_F(ExecutorTest, ACoreWithoutIdInputsReportsItsK) {
+  CoreConfig k5 = config();
+  k5.max_logprobs = 5;
+  TestCluster cluster(k5, 2);
+  const auto capabilities = derive_capabilities(cluster.manifest());
+  ASSERT_TRUE(capabilities.ok());
+  EXPECT_EQ(capabilities->max_logprobs, 5);
+  EXPECT_FALSE(capabilities->logprob_token_ids);
+  EXPECT_EQ(cluster.manifest().buffers[1].shape, (std::vector<int64_t>{2, 4, 8, 12}));
+  Hand hand(cluster);
+  Submission s = hand.blank(Operation::kPrefill);
+  Hand::admit(s, 0, 1);
+  Hand::prefill(s, 0, 1, {5, 6});
+  Hand::ask(s, 0);
+  Completion c = hand.run(s);
+  ASSERT_EQ(c.payloads.size(), 1u);
+  EXPECT_EQ(c.payloads[0].words.size(), 12u);
+  std::set<int32_t> ids;
+  for (int i = 0; i < 5; ++i) ids.insert(c.payloads[0].words[kFirstAlternative + 2 * i]);
+  EXPECT_EQ(ids.size(), 5u);
+  s = hand.blank(Operation::kDecode);
+  Hand::decode(s, 0, 1);
+  s.logprob_requested[0] = 1;
+  s.logprob_token_ids.push_back({SlotIndex(0), {1}});
+  EXPECT_FALSE(cluster.submit(s).ok());
+
+  CoreConfig k20 = config();
+  k20.logprob_token_ids = false;
+  TestCluster natural(k20, 1);
+  EXPECT_EQ(natural.manifest().buffers[1].shape.back(), 42);
+}
+
+// R10, R12, R14, R36, R37: the whole bundle, bound by every sampling graph.
+TEST_F(ExecutorTest, TheManifestDeclaresTheWholeBundle) {
+  TestCluster cluster(config(), 1);
+  const CoreManifest& m = cluster.manifest();
+  ASSERT_EQ(m.buffers.size(), 5u);
+  EXPECT_EQ(m.buffers[0].shape, (std::vector<int64_t>{2, 4, 24}));
+  EXPECT_EQ(m.buffers[1].shape, (std::vector<int64_t>{2, 4, 8, 258}));
+  const auto capabilities = derive_capabilities(m);
+  ASSERT_TRUE(capabilities.ok()) << capabilities.error().message;
+  EXPECT_EQ(capabilities->max_logprobs, 20);
+  EXPECT_TRUE(capabilities->logprob_token_ids);
+  EXPECT_EQ(m.memory.bundle_bytes, (2 * 4 * 24 * 8) + (2 * 4 * 8 * 258 * 4) + 4 * 4 + 4 * 128 * 4 + 4 * 4);
+  EXPECT_GT(m.memory.weights_bytes, 0);
+  EXPECT_GT(m.memory.workspace_bytes, 0);
+  EXPECT_GT(m.memory.pinned_bytes, 0);
+  EXPECT_EQ(m.memory.kv_cache_bytes, 16 * 2 * 2 * 2 * 8 * 32 * 4);
+}
+
+double steps_of(const Executor& rank) {
+  for (const Executor::Counter& c : rank.counters()) {
+    if (c.name == "helios_steps_total") return c.value;
+  }
+  return -1;
+}
+
+// R23: after preparation a step allocates nothing, on any rank's thread. collect() builds the Completion it returns.
+TEST_F(ExecutorTest, AStepAllocatesNothing) {
+  for (const int world : {1, 2}) {
+    CoreConfig two_threads = config();
+    two_threads.num_threads = 2;
+    TestCluster cluster(two_threads, world);
+    Hand hand(cluster);
+    hand.start(0, 1, {5, 6, 7}, {.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .seed = 3, .max_tokens = 100});
+    hand.start(1, 1, {5, 6, 7, 8}, greedy(100));
+    hand.start(2, 1, {5}, greedy(100));
+    const auto make = [&](Operation operation) {
+      Submission s = hand.blank(operation);
+      Hand::decode(s, 0, 1);
+      Hand::decode(s, 1, 1);
+      if (operation == Operation::kMixed) Hand::prefill(s, 3, 9, {4, 5, 6}, 0);
+      if (operation == Operation::kMixed) Hand::admit(s, 3, 9, greedy(100));
+      if (operation == Operation::kMixed) Hand::ask(s, 3);
+      Hand::ask(s, 0);
+      Hand::ask(s, 1, {1, 2, 3});
+      return s;
+    };
+    const int64_t unasked = count_allocations();
+    steps_of(cluster.rank(0));
+    const int64_t poll_allocations = count_allocations() - unasked;
+    // Twice for each frame: the in-process exchange of the test grows its vectors the first time.
+    for (int i = 0; i < 4; ++i) hand.run(make(i % 2 ? Operation::kDecode : Operation::kMixed));
+    for (int i = 0; i < 4; ++i) {
+      const Operation operation = i % 2 ? Operation::kDecode : Operation::kMixed;
+      const Submission s = make(operation);
+      std::vector<double> steps;
+      for (int r = 0; r < world; ++r) steps.push_back(steps_of(cluster.rank(r)));
+      const int64_t start = count_allocations();
+      for (int r = 0; r < world; ++r) (void)cluster.rank(r).submit(s);
+      // Asking for the counters allocates, but always the same: it is taken off.
+      int64_t polls = 0;
+      for (int r = 0; r < world; ++r) {
+        while (++polls, steps_of(cluster.rank(r)) == steps[static_cast<size_t>(r)]) std::this_thread::yield();
+      }
+      const int64_t allocated = count_allocations() - start - polls * poll_allocations;
+      EXPECT_EQ(allocated, 0) << to_string(operation) << " at TP " << world;
+      cluster.collect();
+    }
+  }
+}
+
+// A frame is one half: what the other frame holds stays until its own submission (R20, R25).
+TEST_F(ExecutorTest, AFrameInFlightIsNotTakenTwice) {
+  TestCluster cluster(config(), 1);
+  Hand hand(cluster);
+  Submission s = hand.blank(Operation::kPrefill);
+  Hand::admit(s, 0, 1);
+  Hand::prefill(s, 0, 1, {5, 6});
+  ASSERT_TRUE(cluster.submit(s).ok());
+  Submission again = hand.blank(Operation::kDecode);
+  Hand::decode(again, 0, 1);
+  again.frame = s.frame;
+  const Status status = cluster.submit(again);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find("still in flight"), std::string::npos);
+  again.frame = FrameIndex(1 - s.frame.value);
+  ASSERT_TRUE(cluster.submit(again).ok()) << "two frames may be in flight";
+  const Completion first = cluster.collect(), second = cluster.collect();
+  EXPECT_EQ(first.sequence, s.sequence);
+  EXPECT_EQ(second.sequence, again.sequence);
+  EXPECT_EQ(word(second, record_word::kKvLength), 3) << "planned before the first token was known";
+  EXPECT_THROW(cluster.rank(0).collect(), std::logic_error);
+}
+
+TEST_F(ExecutorTest, ALaneWithoutItsPastEndsInErrorAndOthersGoOn) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  hand.start(0, 1, {5, 6});
+  const TokenId expected = token(hand.step(0, 1));
+  hand.start(0, 2, {5, 6});
+  Submission s = hand.blank(Operation::kMixed);
+  Hand::decode(s, 0, 2);
+  Hand::admit(s, 1, 2);
+  Hand::decode(s, 1, 2);  // admitted, never prefilled
+  Hand::admit(s, 2, 2);
+  s.block_updates.back().blocks.resize(1);
+  Hand::prefill(s, 2, 2, {1, 2, 3}, 30);  // runs into its second block, which it does not have
+  Hand::ask(s, 1);
+  Completion c = hand.run(s);
+  EXPECT_EQ(token(c, 0), expected);
+  EXPECT_EQ(finish(c, 0), FinishCode::kNone);
+  for (const size_t lane : {1u, 2u}) {
+    EXPECT_EQ(finish(c, lane), FinishCode::kError);
+    EXPECT_EQ(emitted(c, lane), 0);
+  }
+  EXPECT_TRUE(c.payloads.empty());
+  // A gap in the prompt.
+  s = hand.blank(Operation::kPrefill);
+  Hand::admit(s, 3, 2);
+  Hand::prefill(s, 3, 2, {1, 2}, 0, false);
+  hand.run(s);
+  s = hand.blank(Operation::kPrefill);
+  Hand::prefill(s, 3, 2, {1, 2}, 5);
+  EXPECT_EQ(finish(hand.run(s)), FinishCode::kError);
+}
+
+// A prefix that another sequence computed can be read from its blocks, with the same result to the bit (X1).
+TEST_F(ExecutorTest, ASequenceCanBeginAfterAPrefixInSharedBlocks) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  std::vector<TokenId> prompt;
+  for (TokenId id = 0; id < 64; ++id) prompt.push_back(id * 3 % 300);
+  prompt.push_back(17);
+  const auto chunk = [&](int begin, int end) {
+    return std::vector<TokenId>(prompt.begin() + begin, prompt.begin() + end);
+  };
+  Submission s = hand.blank(Operation::kPrefill);
+  Hand::admit(s, 0, 1);
+  Hand::prefill(s, 0, 1, chunk(0, 32), 0, false);
+  hand.run(s);
+  s = hand.blank(Operation::kPrefill);
+  Hand::prefill(s, 0, 1, chunk(32, 64), 32, false);
+  hand.run(s);
+  s = hand.blank(Operation::kPrefill);
+  Hand::prefill(s, 0, 1, chunk(64, 65), 64);
+  Hand::ask(s, 0);
+  const Completion whole = hand.run(s);
+  s = hand.blank(Operation::kPrefill);
+  Hand::admit(s, 1, 2);
+  s.block_updates[0].blocks = {0, 1, 6, 7};  // the first two are slot 0's
+  Hand::prefill(s, 1, 2, chunk(64, 65), 64);
+  Hand::ask(s, 1);
+  const Completion shared = hand.run(s);
+  ASSERT_EQ(shared.payloads.size(), 1u);
+  EXPECT_EQ(token(shared), token(whole));
+  EXPECT_EQ(shared.payloads[0].words, whole.payloads.at(0).words);
+}
+
+/// The tiny checkpoint with one tensor changed.
+void rewrite(const std::string& directory, const std::string& name, const std::function<void(TinyTensor&)>& change) {
+  std::vector<TinyTensor> tensors = tiny_tensors();
+  for (TinyTensor& t : tensors) {
+    if (t.name == name) change(t);
+  }
+  std::erase_if(tensors, [](const TinyTensor& t) { return t.name.empty(); });
+  write_file(directory + "/model.safetensors", safetensors_bytes(tensors));
+}
+
+TEST_F(ExecutorTest, AModelThatGivesNoNumberFailsTheRequestNotTheRank) {
+  rewrite(directory_.path(), "model.norm.weight", [](TinyTensor& t) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(t.bytes.data(), &nan, sizeof nan);
+  });
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  for (uint32_t epoch = 1; epoch <= 2; ++epoch) {
+    Submission s = hand.blank(Operation::kPrefill);
+    Hand::admit(s, 0, epoch, {.temperature = 1.0f, .max_tokens = 4});
+    Hand::prefill(s, 0, epoch, {5, 6});
+    Hand::ask(s, 0);
+    const Completion c = hand.run(s);
+    EXPECT_EQ(emitted(c), 0);
+    EXPECT_EQ(finish(c), FinishCode::kError);
+    EXPECT_TRUE(c.payloads.empty());
+  }
+}
+
+TEST_F(ExecutorTest, ABrokenGroupReachesCollect) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  Submission s = hand.blank(Operation::kPrefill);
+  Hand::admit(s, 0, 1);
+  Hand::prefill(s, 0, 1, {5, 6});
+  ASSERT_TRUE(cluster.rank(0).submit(s).ok());  // rank 1 never comes
+  cluster.abort("the peer died");
+  EXPECT_THROW(cluster.rank(0).collect(), CollectiveError);
+}
+
+TEST_F(ExecutorTest, WhatCannotBeServedIsNamedAtLoading) {
+  const auto refusal = [&](const CoreConfig& c, int world = 1) -> std::string {
+    try {
+      TestCluster cluster(c, world);
+      return "";
+    } catch (const LoadError& e) {
+      return e.what();
+    }
+  };
+  const auto expect = [&](const CoreConfig& c, const std::string& says) {
+    EXPECT_NE(refusal(c).find(says), std::string::npos) << "expected: " << says << "\n  says: " << refusal(c);
+  };
+  CoreConfig c = config();
+  c.max_model_len = kTinyContext + 1;
+  expect(c, "max_model_len 129 is over the model's max_position_embeddings 128");
+  c = config(), c.max_logprobs = 21;
+  expect(c, "max_logprobs: expected 0 to 20, found 21");
+  c = config(), c.slot_capacity = 0;
+  expect(c, "max_num_seqs");
+  c = config(), c.prefill_chunk = 0;
+  expect(c, "prefill_chunk");
+  c = config(), c.num_threads = 0;
+  expect(c, "threads");
+  c = config(), c.kv_cache_tokens = 64;
+  expect(c, "KV cache: expected at least 4 blocks");
+  c = config(), c.model_dir += "/absent";
+  expect(c, "not a directory");
+  EXPECT_NE(refusal(config(), 3).find("world size: expected 1, 2, 4 or 8, found 3"), std::string::npos);
+
+  const std::string q = "model.layers.1.self_attn.q_proj.weight";
+  rewrite(directory_.path(), q, [](TinyTensor& t) { t.name.clear(); });
+  expect(config(), "tensor " + q + ": expected [48, 48], found none");
+  rewrite(directory_.path(), q, [](TinyTensor& t) { t.shape = {24, 96}; });
+  expect(config(), "tensor " + q + ": expected [48, 48], found [24, 96]");
+  rewrite(directory_.path(), q, [](TinyTensor& t) { t.dtype = "I32"; });
+  expect(config(), "tensor " + q + ": expected F32, BF16 or F16, found I32");
+  std::vector<TinyTensor> more = tiny_tensors();
+  more.push_back({.name = "model.layers.0.self_attn.q_proj.bias", .shape = {1}, .bytes = std::vector<std::byte>(4)});
+  write_file(directory_.path() + "/model.safetensors", safetensors_bytes(more));
+  expect(config(), "tensor model.layers.0.self_attn.q_proj.bias [1]: not a tensor of a qwen3 model");
+}
+
+// The automatic cache size is the same on every rank, and enough for one sequence.
+TEST_F(ExecutorTest, TheCacheSizesItself) {
+  CoreConfig c = config();
+  c.kv_cache_tokens = 0;
+  TestCluster cluster(c, 4);
+  for (int r = 0; r < 4; ++r) EXPECT_EQ(cluster.rank(r).manifest().kv_num_blocks, 16) << "capacity times context";
+  for (int r = 1; r < 4; ++r) EXPECT_TRUE(check_same_core(cluster.manifest(), cluster.rank(r).manifest()).ok());
+}
+
+}  // namespace
+}  // namespace helios::testing

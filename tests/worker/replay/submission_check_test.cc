@@ -1,0 +1,139 @@
+// Every field of a submission that does not fit the core is refused with its name, and nothing crashes.
+#include "worker/replay/submission_check.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+namespace helios {
+namespace {
+
+CoreShape shape() {
+  return {.model_type = "tiny",
+          .device = "cpu",
+          .dtype = "float32",
+          .vocab_size = 300,
+          .max_model_len = 100,
+          .slot_capacity = 4,
+          .token_capacity = 8,
+          .prefill_chunk = 16,
+          .kv_block_size = 32,
+          .kv_num_blocks = 10,
+          .alternatives = 20,
+          .token_ids = true};
+}
+
+/// Admission, block table and two lanes, one of them asking for selected ids: everything in use.
+Submission good() {
+  Submission s{.sequence = Sequence(1),
+               .frame = FrameIndex(0),
+               .operation = Operation::kMixed,
+               .logprob_requested = {1, 0, 1, 0},
+               .logprob_token_id_counts = {0, 0, 2, 0}};
+  s.admissions.push_back({SlotIndex(0), Epoch(1), {.stop_ids = {4, 5}}});
+  s.block_updates.push_back({SlotIndex(0), 0, {9, 0, 3, 4}});
+  s.lanes.push_back({SlotIndex(0), Epoch(1), LaneRole::kPrefill, 0, true, {1, 2, 299}});
+  s.lanes.push_back({.slot = SlotIndex(2), .epoch = Epoch(7)});
+  s.logprob_token_ids.push_back({SlotIndex(2), {8, 299}});
+  return s;
+}
+
+TEST(SubmissionCheck, AcceptsWhatFits) {
+  SubmissionCheck check(shape());
+  for (int i = 0; i < 3; ++i) {
+    const Status status = check.check(good());
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  }
+}
+
+struct Fault {
+  const char* name;
+  const char* says;  // part of the message
+  std::function<void(Submission&)> make;
+};
+void PrintTo(const Fault& f, std::ostream* out) { *out << f.name; }
+
+class SubmissionFaults : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(SubmissionFaults, AreRefusedByName) {
+  SubmissionCheck check(shape());
+  Submission s = good();
+  GetParam().make(s);
+  const Status status = check.check(s);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Errc::kInvalidArgument);
+  EXPECT_NE(status.error().message.find(GetParam().says), std::string::npos) << status.error().message;
+  EXPECT_TRUE(check.check(good()).ok()) << "a refusal leaves no trace";
+}
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, SubmissionFaults,
+    ::testing::Values(
+        Fault{"frame", "frame", [](Submission& s) { s.frame = FrameIndex(2); }},
+        Fault{"negative frame", "frame", [](Submission& s) { s.frame = FrameIndex(-1); }},
+        Fault{"operation", "no graph for verify", [](Submission& s) { s.operation = Operation::kVerify; }},
+        Fault{"unknown operation", "operation", [](Submission& s) { s.operation = static_cast<Operation>(99); }},
+        Fault{"admission slot", "slot 4", [](Submission& s) { s.admissions[0].slot = SlotIndex(4); }},
+        Fault{"admission twice", "slot 0 twice", [](Submission& s) { s.admissions.push_back(s.admissions[0]); }},
+        Fault{"epoch 0", "epoch 0", [](Submission& s) { s.admissions[0].epoch = Epoch(0); }},
+        Fault{"temperature", "temperature", [](Submission& s) { s.admissions[0].sampling.temperature = kNan; }},
+        Fault{"infinite temperature", "temperature",
+              [](Submission& s) { s.admissions[0].sampling.temperature = INFINITY; }},
+        Fault{"top_p", "top_p", [](Submission& s) { s.admissions[0].sampling.top_p = 0.0f; }},
+        Fault{"top_p nan", "top_p", [](Submission& s) { s.admissions[0].sampling.top_p = kNan; }},
+        Fault{"min_p", "min_p", [](Submission& s) { s.admissions[0].sampling.min_p = 1.5f; }},
+        Fault{"top_k", "top_k", [](Submission& s) { s.admissions[0].sampling.top_k = -1; }},
+        Fault{"max_tokens", "max_tokens", [](Submission& s) { s.admissions[0].sampling.max_tokens = 0; }},
+        Fault{"min_tokens", "min_tokens", [](Submission& s) { s.admissions[0].sampling.min_tokens = -1; }},
+        Fault{"eos", "eos_id", [](Submission& s) { s.admissions[0].sampling.eos_id = 300; }},
+        Fault{"stop id", "stop id 300", [](Submission& s) { s.admissions[0].sampling.stop_ids = {300}; }},
+        Fault{"stop ids", "stop_ids", [](Submission& s) { s.admissions[0].sampling.stop_ids.assign(65, 1); }},
+        Fault{"block slot", "block update", [](Submission& s) { s.block_updates[0].slot = SlotIndex(-1); }},
+        Fault{"block first", "outside a table", [](Submission& s) { s.block_updates[0].first = -1; }},
+        Fault{"block end", "outside a table", [](Submission& s) { s.block_updates[0].first = 1; }},
+        Fault{"block first overflow", "outside a table", [](Submission& s) { s.block_updates[0].first = INT32_MAX; }},
+        Fault{"block", "block 10", [](Submission& s) { s.block_updates[0].blocks[1] = 10; }},
+        Fault{"negative block", "block -1", [](Submission& s) { s.block_updates[0].blocks[1] = -1; }},
+        Fault{"too many blocks", "at most 16", [](Submission& s) { s.block_updates.assign(5, s.block_updates[0]); }},
+        Fault{"lane slot", "slot 4", [](Submission& s) { s.lanes[1].slot = SlotIndex(4); }},
+        Fault{"lane twice", "slot 0 twice", [](Submission& s) { s.lanes[1] = s.lanes[0]; }},
+        Fault{"no lanes", "lanes", [](Submission& s) { s.lanes.clear(); }},
+        Fault{"role", "role", [](Submission& s) { s.lanes[0].role = static_cast<LaneRole>(7); }},
+        Fault{"decode in prefill", "decode lane in a prefill",
+              [](Submission& s) { s.operation = Operation::kPrefill; }},
+        Fault{"prefill in decode", "prefill lane in a decode", [](Submission& s) { s.operation = Operation::kDecode; }},
+        Fault{"lanes in admission", "lanes", [](Submission& s) { s.operation = Operation::kAdmission; }},
+        Fault{"decode with tokens", "decode lane has no tokens", [](Submission& s) { s.lanes[1].tokens = {1}; }},
+        Fault{"decode with start", "decode lane has no tokens", [](Submission& s) { s.lanes[1].start = 0; }},
+        Fault{"prefill without tokens", "without tokens", [](Submission& s) { s.lanes[0].tokens.clear(); }},
+        Fault{"negative start", "outside the context", [](Submission& s) { s.lanes[0].start = -1; }},
+        Fault{"past the context", "outside the context", [](Submission& s) { s.lanes[0].start = 98; }},
+        Fault{"start overflow", "outside the context", [](Submission& s) { s.lanes[0].start = INT32_MAX; }},
+        Fault{"token", "token id 300", [](Submission& s) { s.lanes[0].tokens[1] = 300; }},
+        Fault{"negative token", "token id -1", [](Submission& s) { s.lanes[0].tokens[1] = -1; }},
+        Fault{"too many tokens", "at most 16", [](Submission& s) { s.lanes[0].tokens.assign(17, 1); }},
+        Fault{"short flags", "logprob_requested", [](Submission& s) { s.logprob_requested.pop_back(); }},
+        Fault{"no flags", "logprob_requested", [](Submission& s) { s.logprob_requested.clear(); }},
+        Fault{"flag without lane", "slot 1 has no lane", [](Submission& s) { s.logprob_requested[1] = 1; }},
+        Fault{"long counts", "logprob_token_id_counts", [](Submission& s) { s.logprob_token_id_counts.push_back(0); }},
+        Fault{"count without flag", "did not ask", [](Submission& s) { s.logprob_requested[2] = 0; }},
+        Fault{"count without ids", "no ids", [](Submission& s) { s.logprob_token_ids.clear(); }},
+        Fault{"count differs", "the count is 3", [](Submission& s) { s.logprob_token_id_counts[2] = 3; }},
+        Fault{"ids without count", "the count is 0", [](Submission& s) { s.logprob_token_id_counts[2] = 0; }},
+        Fault{"ids slot", "slot -2", [](Submission& s) { s.logprob_token_ids[0].slot = SlotIndex(-2); }},
+        Fault{"ids twice", "slot 2 twice",
+              [](Submission& s) { s.logprob_token_ids.push_back(s.logprob_token_ids[0]); }},
+        Fault{"too many ids", "1 to 128", [](Submission& s) { s.logprob_token_ids[0].ids.assign(129, 1); }},
+        Fault{"empty ids", "1 to 128", [](Submission& s) { s.logprob_token_ids[0].ids.clear(); }},
+        Fault{"repeated id", "id 8 twice", [](Submission& s) { s.logprob_token_ids[0].ids = {8, 8}; }},
+        Fault{"id outside", "id 300", [](Submission& s) { s.logprob_token_ids[0].ids = {8, 300}; }},
+        Fault{"negative id", "id -1", [](Submission& s) {
+                s.logprob_token_ids[0].ids = {8, -1};
+              }}));
+
+}  // namespace
+}  // namespace helios
