@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <queue>
 
 #include "coordinator/tokenizer/token_bytes.h"
@@ -11,7 +12,8 @@
 namespace helios {
 namespace {
 
-constexpr size_t kShortWord = 24;  // symbols; above it the heap wins
+constexpr size_t kShortWord = 24;                   // symbols; above it the heap wins
+constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 
 uint64_t pair_key(TokenId left, TokenId right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -47,6 +49,7 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& me
     byte_tokens_[byte] = find_piece(vocabulary_, piece);
   }
   for (int c = 0; c < 128; ++c) ascii_tokens_[c] = find_piece(vocabulary_, std::string(1, static_cast<char>(c)));
+  cut_at_marks_ = marks_begin_parts(merges);
   if (options_.byte_level && options_.ignore_merges) {
     for (const auto& [piece, id] : vocabulary_) {
       if (std::optional<std::string> bytes = byte_level_bytes(piece)) whole_words_.emplace(std::move(*bytes), id);
@@ -70,20 +73,101 @@ const BpeModel::Rule* BpeModel::find_rule(TokenId left, TokenId right) const {
   return &rules_[slot];
 }
 
-void BpeModel::encode_word(std::string_view word, std::vector<TokenId>* ids) const {
-  if (options_.ignore_merges) {
-    const auto& words = options_.byte_level ? whole_words_ : vocabulary_;
-    if (const auto it = words.find(std::string(word)); it != words.end()) return ids->push_back(it->second);
+// The words of one text repeat. What a word became is remembered as a place in the output, in a direct-mapped table.
+class BpeModel::RecentWords {
+ public:
+  /// Copies the tokens of `word` to the end of `ids` if the word was met lately.
+  bool copy(std::string_view word, std::vector<TokenId>* ids) {
+    if (table_.empty() || word.size() > kMaxBytes) return false;
+    const Entry& entry = table_[slot(word)];
+    if (entry.word != word) return false;
+    const size_t end = ids->size();
+    ids->resize(end + entry.size);
+    std::copy_n(ids->begin() + entry.begin, entry.size, ids->begin() + end);
+    return true;
   }
+
+  /// `word` became what follows `begin` in `ids`; it must outlive this object.
+  void remember(std::string_view word, size_t begin, const std::vector<TokenId>& ids) {
+    if (word.size() > kMaxBytes) return;
+    // A short text is over before a table pays off.
+    if (table_.empty() && ++words_ < kWordsBeforeTable) return;
+    if (table_.empty()) table_.resize(kSlots);
+    table_[slot(word)] = {word, begin, ids.size() - begin};
+  }
+
+ private:
+  static constexpr size_t kSlots = 4096;
+  static constexpr size_t kMaxBytes = 32;
+  static constexpr int kWordsBeforeTable = 256;
+  struct Entry {
+    std::string_view word;
+    size_t begin = 0;
+    size_t size = 0;
+  };
+  static size_t slot(std::string_view word) { return std::hash<std::string_view>{}(word) % kSlots; }
+
+  std::vector<Entry> table_;
+  int words_ = 0;
+};
+
+// True when no merge has something before a U+2581 that is not one: then merges never cross the front of a run of them,
+// and a SentencePiece-style text, which is one word to the pre-tokenizer, falls into short ones.
+bool BpeModel::marks_begin_parts(const std::vector<BpeMerge>& merges) const {
+  if (options_.byte_level || !vocabulary_.contains(std::string(kMark))) return false;
+  std::unordered_map<TokenId, std::string_view> pieces;
+  for (const auto& [piece, id] : vocabulary_) pieces.emplace(id, piece);
+  for (const BpeMerge& merge : merges) {
+    std::string merged(pieces[merge.left]);
+    merged += pieces[merge.right];
+    bool other = false;
+    for (std::string_view rest = merged; !rest.empty();) {
+      const bool mark = rest.starts_with(kMark);
+      if (mark && other) return false;
+      other = other || !mark;
+      rest.remove_prefix(mark ? kMark.size() : 1);
+    }
+  }
+  return true;
+}
+
+void BpeModel::encode_words(std::span<const std::string_view> words, std::vector<TokenId>* ids) const {
+  RecentWords recent;
+  for (const std::string_view word : words) {
+    if (options_.ignore_merges) {
+      const auto& whole = options_.byte_level ? whole_words_ : vocabulary_;
+      if (const auto it = whole.find(std::string(word)); it != whole.end()) {
+        ids->push_back(it->second);
+        continue;
+      }
+    }
+    if (!cut_at_marks_) {
+      encode_part(word, &recent, ids);
+      continue;
+    }
+    for (size_t begin = 0; begin < word.size();) {
+      size_t end = begin;
+      while (word.substr(end).starts_with(kMark)) end += kMark.size();
+      end = std::min(word.find(kMark, end), word.size());
+      encode_part(word.substr(begin, end - begin), &recent, ids);
+      begin = end;
+    }
+  }
+}
+
+void BpeModel::encode_part(std::string_view part, RecentWords* recent, std::vector<TokenId>* ids) const {
+  if (recent->copy(part, ids)) return;
   thread_local std::vector<TokenId> symbols;
   symbols.clear();
-  initial_symbols(word, &symbols);
+  initial_symbols(part, &symbols);
   if (symbols.size() <= kShortWord) {
     merge_short(&symbols);
   } else {
     merge_long(&symbols);
   }
+  const size_t begin = ids->size();
   ids->insert(ids->end(), symbols.begin(), symbols.end());
+  recent->remember(part, begin, *ids);
 }
 
 void BpeModel::initial_symbols(std::string_view word, std::vector<TokenId>* symbols) const {

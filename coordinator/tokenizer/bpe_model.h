@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -39,8 +40,9 @@ class BpeModel {
   /// `vocabulary` outlives this object. A later merge of the same pair replaces an earlier one, rank included.
   BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& merges, BpeOptions options);
 
-  /// Appends the tokens of one word, which is not empty and valid UTF-8.
-  void encode_word(std::string_view word, std::vector<TokenId>* ids) const;
+  /// Appends the tokens of each word, none of which is empty, all valid UTF-8.
+  void encode_words(std::span<const std::string_view> words, std::vector<TokenId>* ids) const;
+  void encode_word(std::string_view word, std::vector<TokenId>* ids) const { encode_words({&word, 1}, ids); }
 
  private:
   struct Rule {
@@ -50,6 +52,10 @@ class BpeModel {
   };
   static constexpr uint64_t kEmpty = ~uint64_t{0};
 
+  class RecentWords;
+
+  void encode_part(std::string_view part, RecentWords* recent, std::vector<TokenId>* ids) const;
+  bool marks_begin_parts(const std::vector<BpeMerge>& merges) const;
   const Rule* find_rule(TokenId left, TokenId right) const;
   void insert_rule(const Rule& rule);
   void initial_symbols(std::string_view word, std::vector<TokenId>* symbols) const;
@@ -64,6 +70,7 @@ class BpeModel {
   size_t rule_mask_ = 0;
   std::array<TokenId, 256> byte_tokens_;   // of one byte: its byte-level piece, or <0xNN>; -1 when there is none
   std::array<TokenId, 128> ascii_tokens_;  // of one ASCII character
+  bool cut_at_marks_ = false;              // no merge joins anything to a U+2581 that follows it
   std::unordered_map<std::string, TokenId> whole_words_;  // ignore_merges over bytes: pieces by their bytes
 };
 

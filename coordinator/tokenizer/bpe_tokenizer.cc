@@ -106,7 +106,7 @@ Status BpeTokenizer::encode_stretch(std::string_view text, std::vector<TokenId>*
 Status BpeTokenizer::encode_normalized(std::string_view text, std::vector<TokenId>* ids) const {
   PreTokenizer::Words words;
   if (Status status = pre_tokenizer_.split(text, &words); !status.ok()) return status;
-  for (const std::string_view word : words.words) model_.encode_word(word, ids);
+  model_.encode_words(words.words, ids);
   return Ok{};
 }
 

@@ -39,6 +39,7 @@ int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combi
 
 // Canonical decomposition, ordering and composition of one stretch.
 void append_nfc(const std::vector<utf8proc_int32_t>& stretch, std::string* out) {
+  if (stretch.empty()) return;
   std::vector<utf8proc_int32_t> decomposed;
   decomposed.reserve(stretch.size() * 2);
   for (const utf8proc_int32_t c : stretch) {
@@ -76,14 +77,21 @@ std::string nfc(std::string_view text) {
   std::vector<utf8proc_int32_t> stretch;
   while (!text.empty()) {
     const Utf8Step step = next_utf8(text);
+    const std::string_view character = text.substr(0, step.size);
     text.remove_prefix(step.size);
-    if (!later_than_unicode9(step.code_point)) {
-      stretch.push_back(static_cast<utf8proc_int32_t>(step.code_point));
-      continue;
+    // ASCII never joins what stands before it; what nothing stands after but ASCII, or an unassigned character, is
+    // final.
+    const bool joins_backward = step.code_point >= 0x80 && !later_than_unicode9(step.code_point);
+    const bool final = text.empty() || static_cast<uint8_t>(text[0]) < 0x80;
+    if (!joins_backward) {
+      append_nfc(stretch, &out);
+      stretch.clear();
+      if (step.code_point >= 0x80 || final) {
+        out += character;
+        continue;
+      }
     }
-    append_nfc(stretch, &out);
-    stretch.clear();
-    append_utf8(step.code_point, &out);
+    stretch.push_back(static_cast<utf8proc_int32_t>(step.code_point));
   }
   append_nfc(stretch, &out);
   return out;

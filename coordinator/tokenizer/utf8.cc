@@ -1,6 +1,8 @@
 // Table 3-7 of the Unicode standard ("Well-Formed UTF-8 Byte Sequences"), as code.
 #include "coordinator/tokenizer/utf8.h"
 
+#include <cstring>
+
 namespace helios {
 namespace {
 
@@ -20,6 +22,17 @@ constexpr Lead lead_of(uint8_t byte) {
   if (byte >= 0xF1 && byte <= 0xF3) return {3};
   if (byte == 0xF4) return {3, 0x80, 0x8F};
   return {};
+}
+
+// Length of the ASCII that `text` begins with.
+size_t ascii_prefix(std::string_view text) {
+  size_t size = 0;
+  for (uint64_t word; size + sizeof word <= text.size(); size += sizeof word) {
+    std::memcpy(&word, text.data() + size, sizeof word);
+    if (word & 0x8080808080808080) break;
+  }
+  while (size < text.size() && static_cast<uint8_t>(text[size]) < 0x80) ++size;
+  return size;
 }
 
 }  // namespace
@@ -42,12 +55,13 @@ Utf8Step next_utf8(std::string_view text) {
 }
 
 bool valid_utf8(std::string_view text) {
-  while (!text.empty()) {
+  while (true) {
+    text.remove_prefix(ascii_prefix(text));
+    if (text.empty()) return true;
     const Utf8Step step = next_utf8(text);
     if (step.status != Utf8Status::kComplete) return false;
     text.remove_prefix(step.size);
   }
-  return true;
 }
 
 int64_t count_code_points(std::string_view text) {
@@ -70,13 +84,16 @@ void append_utf8(uint32_t c, std::string* out) {
 }
 
 size_t append_lossy(std::string_view bytes, std::string* out) {
-  while (!bytes.empty()) {
+  while (true) {
+    const size_t ascii = ascii_prefix(bytes);
+    out->append(bytes.substr(0, ascii));
+    bytes.remove_prefix(ascii);
+    if (bytes.empty()) return 0;
     const Utf8Step step = next_utf8(bytes);
     if (step.status == Utf8Status::kIncomplete) return step.size;
     out->append(step.status == Utf8Status::kComplete ? bytes.substr(0, step.size) : kReplacementCharacter);
     bytes.remove_prefix(step.size);
   }
-  return 0;
 }
 
 }  // namespace helios

@@ -1,9 +1,10 @@
-// Every line of every tokenizer golden: encode, decode, bytes, cuts, and long texts. R29.
+// Every line of every tokenizer golden: encode, decode, bytes, cuts, long texts, streams. R29, R30.
 #include <gtest/gtest.h>
 
 #include <sstream>
 
 #include "coordinator/tokenizer/bpe_tokenizer.h"
+#include "tests/coordinator/tokenizer/decoder_property.h"
 #include "tests/coordinator/tokenizer/golden_data.h"
 #include "tests/coordinator/tokenizer/sha256.h"
 
@@ -17,7 +18,8 @@ namespace json = boost::json;
 
 struct Golden {
   std::string name;
-  std::string model;  // directory under the test data
+  std::string model;      // directory under the test data
+  std::string llama_cpp;  // that project's vectors for it, when there are any
 };
 
 void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.name; }
@@ -72,7 +74,9 @@ void check_prefixes(const Tokenizer& tokenizer, const json::object& line) {
   const std::vector<TokenId> ids = as_ids(line.at("ids"));
   const json::array& prefixes = line.at("prefixes").as_array();
   for (size_t k = 0; k < ids.size(); ++k) {
-    EXPECT_EQ(tokenizer.decode(std::span(ids).first(k + 1), true), as_text(prefixes[k])) << k;
+    const std::vector<TokenId> begin(ids.begin(), ids.begin() + static_cast<int64_t>(k) + 1);
+    EXPECT_EQ(tokenizer.decode(begin, true), as_text(prefixes[k])) << k;
+    EXPECT_EQ(testing::stream(tokenizer, true, {}, begin).text, as_text(prefixes[k])) << k;
   }
 }
 
@@ -86,6 +90,25 @@ void check_long(const Tokenizer& tokenizer, const json::object& line) {
   std::string joined;
   for (const TokenId id : *ids) joined += (joined.empty() ? "" : ",") + std::to_string(id);
   EXPECT_EQ(testing::sha256_hex(joined), as_text(line.at("sha256")));
+}
+
+// X.inp holds texts between marker lines, line i of X.out the ids of text i: made by another project.
+void check_llama_cpp(const Tokenizer& tokenizer, const std::string& vectors) {
+  SCOPED_TRACE(vectors);
+  const std::string base = testing::test_data_dir() + "/golden/tokenizers/llama-cpp/" + vectors;
+  const std::string texts = testing::read_file(base + ".inp");
+  const std::string marker = "\n__ggml_vocab_test__\n";
+  std::ifstream out(base + ".out");
+  int count = 0;
+  size_t at = 0;
+  for (std::string line; std::getline(out, line) && at <= texts.size(); ++count) {
+    const size_t end = std::min(texts.find(marker, at), texts.size());
+    std::istringstream numbers(line);
+    const std::vector<TokenId> ids{std::istream_iterator<TokenId>(numbers), {}};
+    EXPECT_EQ(*tokenizer.encode(texts.substr(at, end - at), false), ids) << "text " << count;
+    at = end + marker.size();
+  }
+  EXPECT_GT(count, 40);
 }
 
 TEST_P(TokenizerGolden, EveryLineIsReproduced) {
@@ -113,18 +136,20 @@ TEST_P(TokenizerGolden, EveryLineIsReproduced) {
   EXPECT_GT(decodings, 10);
   EXPECT_GT(streams, 5);
   EXPECT_GT(longs, 3);
+  testing::check_random_decoding(tokenizer);
+  if (!GetParam().llama_cpp.empty()) check_llama_cpp(tokenizer, GetParam().llama_cpp);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden,
-                         ::testing::Values(Golden{"stories260k", "models/stories260k/f32"},
-                                           Golden{"qwen3", "models/tokenizers/qwen3"},
-                                           Golden{"llama3_1", "models/tokenizers/llama3_1"},
-                                           Golden{"gpt35turbo", "models/tokenizers/gpt35turbo"},
-                                           Golden{"gptoss", "models/tokenizers/gptoss"},
-                                           Golden{"deepseek_v3", "models/tokenizers/deepseek_v3"},
-                                           Golden{"gemma3", "models/tokenizers/gemma3"},
-                                           Golden{"llama2", "models/tokenizers/llama2"},
-                                           Golden{"mistral_v1", "models/tokenizers/mistral_v1"}),
+                         ::testing::Values(Golden{"stories260k", "models/stories260k/f32", ""},
+                                           Golden{"qwen3", "models/tokenizers/qwen3", "qwen2"},
+                                           Golden{"llama3_1", "models/tokenizers/llama3_1", "llama-bpe"},
+                                           Golden{"gpt35turbo", "models/tokenizers/gpt35turbo", ""},
+                                           Golden{"gptoss", "models/tokenizers/gptoss", ""},
+                                           Golden{"deepseek_v3", "models/tokenizers/deepseek_v3", ""},
+                                           Golden{"gemma3", "models/tokenizers/gemma3", "gemma-4"},
+                                           Golden{"llama2", "models/tokenizers/llama2", "llama-spm"},
+                                           Golden{"mistral_v1", "models/tokenizers/mistral_v1", ""}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(TokenizerGoldenDemo, EveryTextAndConversationIsReproduced) {
@@ -151,35 +176,7 @@ TEST(TokenizerGoldenDemo, EveryTextAndConversationIsReproduced) {
     }
   }
   EXPECT_GT(cases, 50);
-}
-
-// X.inp holds texts between marker lines, line i of X.out the ids of text i.
-void check_llama_cpp(const std::string& vectors, const std::string& model) {
-  SCOPED_TRACE(vectors);
-  const auto tokenizer = testing::load_tokenizer(testing::test_data_dir() + "/models/tokenizers/" + model);
-  if (!tokenizer) return;
-  const std::string base = testing::test_data_dir() + "/golden/tokenizers/llama-cpp/" + vectors;
-  const std::string texts = testing::read_file(base + ".inp");
-  const std::string marker = "\n__ggml_vocab_test__\n";
-  std::ifstream out(base + ".out");
-  int count = 0;
-  size_t at = 0;
-  for (std::string line; std::getline(out, line) && at <= texts.size(); ++count) {
-    const size_t end = std::min(texts.find(marker, at), texts.size());
-    std::istringstream numbers(line);
-    const std::vector<TokenId> ids{std::istream_iterator<TokenId>(numbers), {}};
-    EXPECT_EQ(*tokenizer->encode(texts.substr(at, end - at), false), ids) << "text " << count;
-    at = end + marker.size();
-  }
-  EXPECT_GT(count, 40);
-}
-
-TEST(TokenizerGoldenLlamaCpp, VectorsOfAnotherProjectAgree) {
-  HELIOS_NEED_TEST_DATA(dir, "golden/tokenizers/llama-cpp");
-  check_llama_cpp("llama-bpe", "llama3_1");
-  check_llama_cpp("qwen2", "qwen3");
-  check_llama_cpp("llama-spm", "llama2");
-  check_llama_cpp("gemma-4", "gemma3");
+  testing::check_random_decoding(*tokenizer);
 }
 
 }  // namespace
