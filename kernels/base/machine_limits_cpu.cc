@@ -1,4 +1,4 @@
-// Read bandwidth: every thread sums its part of a large buffer. FMA peak: independent chains of fused multiply-adds,
+// Read bandwidth: every thread reads its part of a large buffer. FMA peak: independent chains of fused multiply-adds,
 // enough of them to cover latency times throughput of any unit in use.
 #include "kernels/base/machine_limits.h"
 
@@ -12,7 +12,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/base/machine_limits_cpu.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -21,19 +20,20 @@ namespace helios {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Reads `floats` (a multiple of 256) and returns a value that depends on all of them.
+/// Reads `floats` (a multiple of 4096) as four streams side by side, which is faster than one, and than any software
+/// prefetch. Returns a value that depends on all of them.
 float ReadAll(const float* data, int64_t floats) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto a = hn::Zero(du), b = hn::Zero(du), c = hn::Zero(du), e = hn::Zero(du);
-  const uint32_t* words = reinterpret_cast<const uint32_t*>(data);
-  for (int64_t i = 0; i < floats; i += 4 * lanes) {
-    hwy::Prefetch(words + i + 1024);
-    a = hn::Xor(a, hn::Load(du, words + i));
-    b = hn::Xor(b, hn::Load(du, words + i + lanes));
-    c = hn::Xor(c, hn::Load(du, words + i + 2 * lanes));
-    e = hn::Xor(e, hn::Load(du, words + i + 3 * lanes));
+  const hn::ScalableTag<uint32_t> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), part = floats / 4;
+  const auto* words = reinterpret_cast<const uint32_t*>(data);
+  auto a = hn::Zero(d), b = hn::Zero(d), c = hn::Zero(d), e = hn::Zero(d);
+  for (int64_t i = 0; i < part; i += 32) {
+    for (int64_t j = i; j < i + 32; j += lanes) {
+      a = hn::Xor(a, hn::Load(d, words + j));
+      b = hn::Xor(b, hn::Load(d, words + part + j));
+      c = hn::Xor(c, hn::Load(d, words + 2 * part + j));
+      e = hn::Xor(e, hn::Load(d, words + 3 * part + j));
+    }
   }
   return static_cast<float>(hn::GetLane(hn::Xor(hn::Xor(a, b), hn::Xor(c, e))) & 1u);
 }

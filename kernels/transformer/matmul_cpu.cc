@@ -28,13 +28,12 @@
 namespace helios {
 namespace {
 
-constexpr int64_t kDirectRows = 4;           // so few rows are read in place; more are packed as [tile][k][rows]
-constexpr int64_t kBlockRows = 192;          // rows that meet a panel before the next panel comes
-constexpr int64_t kBlockK = 256;             // 192 x 256 activations fit L2
-constexpr int64_t kGroupPanels = 4;          // panels that share a k-block of the activations, or stream side by side
-constexpr int64_t kGroupBytes = 192 * 1024;  // activations of a block beyond this are worth sharing among panels
-constexpr int64_t kSerialWork = 64 * 1024;   // multiply-adds not worth a fork
-constexpr int64_t kPrefetchWords = 512;      // 2 KB ahead in the panel's stream
+constexpr int64_t kDirectRows = 2;          // so few rows are read in place; more are packed as [tile][k][rows]
+constexpr int64_t kBlockRows = 192;         // rows that meet a panel before the next panel comes
+constexpr int64_t kBlockK = 256;            // 192 x 256 activations fit L2
+constexpr int64_t kStreams = 4;             // panels that are fetched ahead side by side
+constexpr int64_t kGroupPanels = 8;         // panels that share a k-block of the activations while it is in L2
+constexpr int64_t kSerialWork = 64 * 1024;  // multiply-adds not worth a fork
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -45,6 +44,7 @@ struct MatmulJob {
   float* packed = nullptr;    // [tile][k][rows of the tile]; null when rows are read in place
   float* partials = nullptr;  // [threads][kMaxLevels][partial_floats]
   int64_t partial_floats = 0;
+  alignas(64) uint32_t odd_mask[16];
 };
 
 /// Threads as a grid over tiles x panels, the rectangle's cost being even; prefers to cut panels.
@@ -79,17 +79,19 @@ using Vec = hn::Vec<F32>;
 
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(F32()));
 constexpr int64_t kWidth = 2 * kLanes;
+constexpr int64_t kRowBytes = kWidth * 4;  // one storage row of a panel
+constexpr int64_t kRowLines = (kRowBytes + 63) / 64;
 
 // Register tiles: accumulators for twice the FMA latency, and room for the weights and a broadcast.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr int64_t kTileRows = 12;
-constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 4, 4, 2, 2};
+constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 4, 4};
 #elif HWY_TARGET == HWY_AVX2
 constexpr int64_t kTileRows = 6;
-constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 4, 2, 2, 1};
+constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 4, 3};
 #else
 constexpr int64_t kTileRows = 4;
-constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 1, 1, 1, 1};
+constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 1, 1};
 #endif
 
 /// acc[r][v] += x[r] * w[v] for one k.
@@ -102,77 +104,84 @@ HWY_INLINE void MultiplyStep(Vec (&acc)[kRows][kVecs], const Vec (&w)[kVecs], co
     const Vec broadcast = hn::Set(d, x[r * row_stride]);
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(broadcast, w[v], acc[r][v]);
+    HWY_FENCE;
   }
 }
 
-/// The even (kOdd = false) or odd element of each pair of BF16 weights, widened.
+/// The even (kOdd = false) or odd element of each pair of BF16 weights, widened. The mask is read from memory each
+/// time: 12 accumulators, two weights and a broadcast leave no register for it on AVX2.
 template <bool kOdd>
-HWY_INLINE Vec Widen(hn::Vec<U32> pairs) {
+HWY_INLINE Vec Widen(hn::Vec<U32> pairs, const uint32_t* HWY_RESTRICT mask) {
   const U32 du;
   const F32 d;
-  if (kOdd) return hn::BitCast(d, hn::And(pairs, hn::Set(du, 0xffff0000u)));
+  if (kOdd) return hn::BitCast(d, hn::And(pairs, hn::Load(du, mask)));
   return hn::BitCast(d, hn::ShiftLeft<16>(pairs));
 }
 
-/// acc[kRows][kPanels * kWidth] (+)= x[kRows][len] * panels; starts from zero if `fresh`.
+/// Memory that is needed soon: four places `stride` bytes apart, each moved on by `step` bytes every four storage rows.
+/// Four streams at once read far faster than one (the hardware's prefetchers restart at each page of each stream).
+struct Ahead {
+  const char* from = nullptr;
+  int64_t stride = 0, step = 0;
+};
+
+/// acc[kRows][kPanels * kWidth] (+)= x[kRows][len] * panels; starts from zero if `fresh`. `ahead` only where kPacked:
+/// the panels side by side of the other kind are streams enough, and faster left to the hardware.
 template <int kRows, int kPanels, bool kBf16, bool kPacked>
 HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, const float* HWY_RESTRICT x,
-                       int64_t x_stride, int64_t len, float* HWY_RESTRICT acc, bool fresh) {
+                       int64_t x_stride, int64_t len, float* HWY_RESTRICT acc, bool fresh, const uint32_t* mask,
+                       Ahead ahead) {
   constexpr int kVecs = 2 * kPanels;
+  constexpr int64_t kPerRow = kBf16 ? 2 : 1;  // k in a storage row
+  constexpr int64_t kStepStride = kPacked ? kRows : 1;
   const F32 d;
   const U32 du;
   const int64_t row_stride = kPacked ? 1 : x_stride;
-  constexpr int64_t kStepStride = kPacked ? kRows : 1;
   Vec c[kRows][kVecs];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) c[r][v] = fresh ? hn::Zero(d) : hn::Load(d, acc + (r * kVecs + v) * kLanes);
   }
-  Vec weights[kVecs];
-  const auto load = [&](auto odd) HWY_ATTR {
+  const auto multiply = [&](auto odd, const float* from) HWY_ATTR {
+    Vec weights[kVecs];
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         const auto raw = hn::Load(du, w + p * panel_words + half * kLanes);
-        weights[2 * p + half] = kBf16 ? Widen<odd()>(raw) : hn::BitCast(d, raw);
+        weights[2 * p + half] = kBf16 ? Widen<odd()>(raw, mask) : hn::BitCast(d, raw);
       }
     }
+    MultiplyStep(c, weights, from, row_stride);
   };
-  const auto prefetch = [&]() HWY_ATTR {
+  const auto storage_row = [&]() HWY_ATTR {
+    multiply(std::false_type(), x);
+    if (kBf16) multiply(std::true_type(), x + kStepStride);
+    w += kWidth;
+    x += kPerRow * kStepStride;
+  };
+  if (kPacked) {
+    for (; len >= 4 * kPerRow; len -= 4 * kPerRow) {
 #pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) {
+      for (int64_t stream = 0; stream < 4; ++stream) {
 #pragma GCC unroll 2
-      for (int64_t byte = 0; byte < kWidth * 4; byte += 64) {
-        hwy::Prefetch(reinterpret_cast<const char*>(w + p * panel_words + kPrefetchWords) + byte);
+        for (int64_t line = 0; line < kRowLines; ++line) hwy::Prefetch(ahead.from + stream * ahead.stride + line * 64);
       }
-    }
-  };
-  const std::false_type even;
-  if (kBf16) {
-    for (; len >= 2; len -= 2) {
-      prefetch();
-      load(even);
-      MultiplyStep(c, weights, x, row_stride);
-      load(std::true_type());
-      MultiplyStep(c, weights, x + kStepStride, row_stride);
-      w += kWidth;
-      x += 2 * kStepStride;
-    }
-    if (len != 0) {  // the last pair of an odd segment: its upper half is padding and is not multiplied
-      load(even);
-      MultiplyStep(c, weights, x, row_stride);
-    }
-  } else {
-    for (; len > 0; --len) {
-      prefetch();
-      load(even);
-      MultiplyStep(c, weights, x, row_stride);
-      w += kWidth;
-      x += kStepStride;
+      ahead.from += ahead.step;
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) storage_row();
     }
   }
+  for (; len >= 2 * kPerRow; len -= 2 * kPerRow) {  // whole lines of each stream where a storage row is half of one
+    storage_row();
+    storage_row();
+  }
+  if (len >= kPerRow) {
+    storage_row();
+    len -= kPerRow;
+  }
+  if (kBf16 && len != 0) multiply(std::false_type(), x);  // an odd segment's last pair: its upper half is padding
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -180,7 +189,8 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
   }
 }
 
-using TileFunction = void (*)(const uint32_t*, int64_t, const float*, int64_t, int64_t, float*, bool);
+using TileFunction = void (*)(const uint32_t*, int64_t, const float*, int64_t, int64_t, float*, bool, const uint32_t*,
+                              Ahead);
 
 template <bool kBf16, size_t... kIndex>
 constexpr std::array<TileFunction, sizeof...(kIndex)> PackedTiles(std::index_sequence<kIndex...>) {
@@ -197,16 +207,8 @@ TileFunction PackedTile(bool bf16, int64_t rows) {
 
 template <bool kBf16>
 TileFunction DirectTile(int64_t rows, bool together) {
-  switch (rows) {
-    case 1:
-      return together ? &Tile<1, kDirectPanels[1], kBf16, false> : &Tile<1, 1, kBf16, false>;
-    case 2:
-      return together ? &Tile<2, kDirectPanels[2], kBf16, false> : &Tile<2, 1, kBf16, false>;
-    case 3:
-      return together ? &Tile<3, kDirectPanels[3], kBf16, false> : &Tile<3, 1, kBf16, false>;
-    default:
-      return together ? &Tile<4, kDirectPanels[4], kBf16, false> : &Tile<4, 1, kBf16, false>;
-  }
+  if (rows == 1) return together ? &Tile<1, kDirectPanels[1], kBf16, false> : &Tile<1, 1, kBf16, false>;
+  return together ? &Tile<2, kDirectPanels[2], kBf16, false> : &Tile<2, 1, kBf16, false>;
 }
 
 /// A rectangle of tiles x panels whose partial sums fit the thread's buffers.
@@ -214,19 +216,28 @@ struct Block {
   int64_t tile_begin, tile_end, panel_begin, panel_end;
 };
 
-/// Adds one k-block's products to the running partial sums, laid out [panel][row][kWidth].
+/// Adds one k-block's products to the running partial sums, laid out [panel][row][kWidth]. Meanwhile each call fetches
+/// its share of what the same four panels need next: the following k-block, or the next group's first.
 void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, const uint32_t* words, int64_t k,
                     int64_t len, bool fresh, float* running) {
   const int64_t first_row = tiles.begin(block.tile_begin);
   const int64_t rows = tiles.begin(block.tile_end) - first_row;
   const bool bf16 = job.w.dtype == DType::kBFloat16;
+  const int64_t num_tiles = block.tile_end - block.tile_begin;
+  const int64_t share = segment_rows(job.w.dtype, len) * kRowBytes / kStreams / num_tiles;  // of one panel, a call
+  const uint32_t* next = words + segment_rows(job.w.dtype, len) * kWidth;
+  if (next - job.w.words >= job.w.panel_words)
+    next = job.w.words + (block.panel_end - block.panel_begin) * job.w.panel_words;
   for (int64_t p = block.panel_begin; p < block.panel_end; ++p) {
-    float* panel_sums = running + (p - block.panel_begin) * rows * kWidth;
-    for (int64_t t = block.tile_begin; t < block.tile_end; ++t) {
+    const int64_t within = p - block.panel_begin, four = within / kStreams * kStreams + block.panel_begin;
+    float* panel_sums = running + within * rows * kWidth;
+    Ahead ahead{reinterpret_cast<const char*>(next + four * job.w.panel_words) + within % kStreams * share * num_tiles,
+                job.w.panel_words * 4, kRowBytes / num_tiles};
+    for (int64_t t = block.tile_begin; t < block.tile_end; ++t, ahead.from += share) {
       const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
       const float* x = job.packed + row * job.w.k + k * height;
       PackedTile(bf16, height)(words + p * job.w.panel_words, 0, x, 0, len, panel_sums + (row - first_row) * kWidth,
-                               fresh);
+                               fresh, job.odd_mask, ahead);
     }
   }
 }
@@ -257,13 +268,16 @@ void WriteRow(const MatmulJob& job, const float* sums, int64_t row, int64_t pane
 /// Runs all segments over a block. `add(words, k, len, fresh, running)` adds one k-block; the result lies in
 /// partials[0].
 template <class Add>
-void SumSegments(const MatmulJob& job, int64_t block_k, int64_t floats, float* partials, const Add& add) {
+void SumSegments(const MatmulJob& job, int64_t max_block_k, int64_t floats, float* partials, const Add& add) {
   const bool bf16 = job.w.dtype == DType::kBFloat16;
   const uint32_t* words = job.w.words;
   int64_t level = 0;
   for (int64_t s = 0; s < job.w.num_segments; ++s) {
     const int64_t begin = job.w.segments[s], end = job.w.segments[s + 1];
     float* running = partials + level * job.partial_floats;
+    // Blocks of equal length: each fetches the next one ahead.
+    const int64_t blocks = std::max<int64_t>((end - begin + max_block_k - 1) / max_block_k, 1);
+    const int64_t block_k = round_up((end - begin + blocks - 1) / blocks, 8);
     int64_t k = begin;
     do {  // an empty segment still stores its +0
       const int64_t len = std::min(block_k, end - k);
@@ -295,32 +309,36 @@ void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
 void RunPacked(const MatmulJob& job, const Block& mine, float* partials) {
   const RowTiles tiles(job.args.m, kTileRows);
   constexpr int64_t kBlockTiles = kBlockRows / kTileRows;
-  const int64_t group = std::min(job.args.m, kBlockRows) * job.w.k * 4 > kGroupBytes ? kGroupPanels : 1;
   for (int64_t t = mine.tile_begin; t < mine.tile_end; t += kBlockTiles) {
-    for (int64_t p = mine.panel_begin; p < mine.panel_end; p += group) {
-      RunPackedBlock(job, tiles, {t, std::min(t + kBlockTiles, mine.tile_end), p, std::min(p + group, mine.panel_end)},
+    for (int64_t p = mine.panel_begin; p < mine.panel_end; p += kGroupPanels) {
+      RunPackedBlock(job, tiles,
+                     {t, std::min(t + kBlockTiles, mine.tile_end), p, std::min(p + kGroupPanels, mine.panel_end)},
                      partials);
     }
   }
 }
 
-void RunDirect(const MatmulJob& job, const Block& mine, float* partials) {
-  const int64_t rows = job.args.m;
-  const bool bf16 = job.w.dtype == DType::kBFloat16;
-  for (int64_t p = mine.panel_begin; p < mine.panel_end;) {
-    const bool together = p + kDirectPanels[rows] <= mine.panel_end;
-    const int64_t panels = together ? kDirectPanels[rows] : 1;
-    const TileFunction tile = bf16 ? DirectTile<true>(rows, together) : DirectTile<false>(rows, together);
-    SumSegments(job, job.w.k, rows * panels * kWidth, partials,
-                [&](const uint32_t* words, int64_t k, int64_t len, bool fresh, float* running) {
-                  tile(words + p * job.w.panel_words, job.w.panel_words, job.args.x + k, job.args.x_stride, len,
-                       running, fresh);
-                });
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t q = 0; q < panels; ++q) WriteRow(job, partials + (r * panels + q) * kWidth, r, p + q);
-    }
-    p += panels;
+/// `panels` panels from `first`, `apart` apart, for all (at most kDirectRows) rows.
+void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart, float* partials) {
+  const int64_t rows = job.args.m, stride = apart * job.w.panel_words;
+  const bool together = panels > 1;
+  const TileFunction tile =
+      job.w.dtype == DType::kBFloat16 ? DirectTile<true>(rows, together) : DirectTile<false>(rows, together);
+  SumSegments(job, std::max<int64_t>(job.w.k, 1), rows * panels * kWidth, partials,
+              [&](const uint32_t* words, int64_t k, int64_t len, bool fresh, float* running) {
+                tile(words + first * job.w.panel_words, stride, job.args.x + k, job.args.x_stride, len, running, fresh,
+                     job.odd_mask, Ahead());
+              });
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t q = 0; q < panels; ++q) WriteRow(job, partials + (r * panels + q) * kWidth, r, first + q * apart);
   }
+}
+
+/// Cuts the panels into as many runs as stream side by side, each read from its begin to its end.
+void RunDirect(const MatmulJob& job, const Block& mine, float* partials) {
+  const int64_t together = kDirectPanels[job.args.m], run = (mine.panel_end - mine.panel_begin) / together;
+  for (int64_t p = mine.panel_begin; p < mine.panel_begin + run; ++p) RunDirectPanels(job, p, together, run, partials);
+  for (int64_t p = mine.panel_begin + run * together; p < mine.panel_end; ++p) RunDirectPanels(job, p, 1, 1, partials);
 }
 
 /// Rows of x into [tile][k][rows], this thread's share of the tiles.
@@ -398,6 +416,7 @@ int64_t matmul_scratch_bytes(int64_t max_rows, int64_t max_k, int num_threads) {
 void matmul(const MatmulArgs& args, void* scratch, ThreadPool& pool) {
   if (args.m == 0 || args.w->n() == 0) return;
   MatmulJob job;
+  std::fill_n(job.odd_mask, 16, 0xffff0000u);
   job.args = args;
   job.w = MatmulKernels::view(*args.w);
   HELIOS_CHECK(job.w.width == matmul_panel_width(), job.w.width);
