@@ -26,8 +26,8 @@ struct SequenceRequest {
   std::vector<TokenId> prompt;  // 1 <= size, size + max_tokens <= max_model_len
   SamplingParams sampling;
   bool logprobs = false;
-  int32_t num_logprobs = 0;                 // natural alternatives, 0..K
-  std::vector<TokenId> logprob_token_ids;   // or selected ids; empty: natural
+  int32_t num_logprobs = 0;                // natural alternatives, 0..K
+  std::vector<TokenId> logprob_token_ids;  // or selected ids; empty: natural
 };
 
 class SequenceStream {
@@ -54,9 +54,9 @@ struct RankStatus {
 
 /// A consistent picture for /health, /readyz and /metrics; taken without stopping the engine.
 struct EngineStatus {
-  bool ready = false;     // every rank is ready, agrees, and can finish a step
+  bool ready = false;  // every rank is ready, agrees, and can finish a step
   bool draining = false;
-  std::string reason;     // why not ready, one line for a person
+  std::string reason;  // why not ready, one line for a person
   uint32_t incarnation = 0;
   std::optional<Capabilities> capabilities;  // of the loaded core; kept while ranks restart
   std::vector<RankStatus> ranks;

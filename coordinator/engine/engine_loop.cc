@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <future>
 #include <utility>
 
@@ -22,8 +23,23 @@ constexpr std::chrono::milliseconds kStopLimit{500};
 
 double seconds(EngineLoop::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-/// The protocol has checked all of this with the client's own words; here it keeps ranks from faulting on what slipped
-/// through, or on what a newly loaded core no longer offers.
+Status check_sampling(const Capabilities& core, const SamplingParams& p) {
+  const bool numbers = std::isfinite(p.temperature) && p.temperature >= 0.0f && p.top_p > 0.0f && p.top_p <= 1.0f &&
+                       p.min_p >= 0.0f && p.min_p <= 1.0f && p.top_k >= 0 && p.min_tokens >= 0;
+  const bool ids =
+      p.eos_id >= -1 && p.eos_id < core.vocab_size && p.stop_ids.size() <= kMaxStopIds &&
+      std::all_of(p.stop_ids.begin(), p.stop_ids.end(), [&](TokenId id) { return id >= 0 && id < core.vocab_size; });
+  if (numbers && ids) return Ok{};
+  return Error{
+      Errc::kInvalidArgument,
+      fmt::format("sampling out of range: temperature {}, top_p {}, min_p {}, top_k {}, min_tokens {}, EOS {}, "
+                  "{} stop ids (at most {}, each under {})",
+                  p.temperature, p.top_p, p.min_p, p.top_k, p.min_tokens, p.eos_id, p.stop_ids.size(), kMaxStopIds,
+                  core.vocab_size)};
+}
+
+/// The protocol has checked all of this with the client's own words. Here it keeps ranks from a fault, which would cost
+/// everybody, over what slipped through or what a newly loaded core no longer offers.
 Status check_sequence(const Capabilities& core, const RequestSpec& spec, int32_t num_logprobs) {
   if (auto fits = Scheduler::check_fits(core, spec); !fits) return fits;
   const auto refuse = [](std::string message) { return Error{Errc::kInvalidArgument, std::move(message)}; };
@@ -31,9 +47,7 @@ Status check_sequence(const Capabilities& core, const RequestSpec& spec, int32_t
   if (!std::all_of(spec.prompt.begin(), spec.prompt.end(), in_vocabulary)) {
     return refuse(fmt::format("the prompt has a token id outside 0 to {}", core.vocab_size - 1));
   }
-  if (spec.sampling.stop_ids.size() > kMaxStopIds) {
-    return refuse(fmt::format("{} stop ids, expected at most {}", spec.sampling.stop_ids.size(), kMaxStopIds));
-  }
+  if (auto sampling = check_sampling(core, spec.sampling); !sampling) return sampling;
   if (!spec.logprobs) return Ok{};
   if (num_logprobs < 0 || num_logprobs > core.max_logprobs || core.max_logprobs == 0) {
     return refuse(fmt::format("{} logprobs, the loaded core offers {}", num_logprobs, core.max_logprobs));

@@ -14,6 +14,8 @@ namespace helios {
 namespace {
 
 constexpr size_t kRememberedIdentities = 1024;
+// A rank that leaves because it is broken says so in a Fault, which may come a moment after its heartbeat.
+constexpr std::chrono::milliseconds kFaultFollows{200};
 
 /// Peers choose identities: forget all rather than grow without end.
 void remember(std::unordered_set<std::string>& set, const std::string& identity) {
@@ -101,9 +103,7 @@ void RankSet::on_message(const std::string& identity, const ControlMessage& mess
   if (phase_ == Phase::kGathering) return;  // nothing else can be meant for this incarnation
   if (const auto* ready = std::get_if<Ready>(&message)) return on_ready(*member, *ready, now);
   if (const auto* fault = std::get_if<Fault>(&message)) {
-    if (fault->incarnation == incarnation_) {
-      fail(fmt::format("rank {} reports a fault: {}", member->hello.rank.value, fault->message), std::nullopt, now);
-    }
+    on_fault(member->hello.rank, *fault, now);
   } else if (const auto* set = std::get_if<StoreSet>(&message)) {
     answer_from_store(store_.set(*set), now);
   } else if (const auto* get = std::get_if<StoreGet>(&message)) {
@@ -236,7 +236,7 @@ void RankSet::on_heartbeat(Member& member, const Heartbeat& heartbeat, TimePoint
 /// It takes no more submissions, so without our Drain the set is at its end: what runs could not be finished.
 void RankSet::on_leaving(Member& member, RankState state, TimePoint now) {
   const Rank rank = member.hello.rank;
-  member.leaving = true;
+  if (!member.leaving_since) member.leaving_since = now;
   if (phase_ == Phase::kDraining) {
     // Its last word; a process that we can watch still has to end.
     if (state == RankState::kLost && !member.watch.watching()) member.gone = true;
@@ -245,9 +245,13 @@ void RankSet::on_leaving(Member& member, RankState state, TimePoint now) {
     log_info("rank_left", "rank={} reason=\"it was told to\"", rank.value);
     views_[rank.value].state = RankState::kLost;
     member = Member{};
-  } else {
-    break_set(fmt::format("rank {} (pid {}) was told to leave", rank.value, member.hello.pid), {}, now);
   }
+}
+
+void RankSet::on_fault(Rank rank, const Fault& fault, TimePoint now) {
+  if (fault.incarnation != incarnation_) return;
+  look_for_losses(now);  // a rank that died is why the others fault; then the set is broken already
+  fail(fmt::format("rank {} reports a fault: {}", rank.value, fault.message), std::nullopt, now);
 }
 
 void RankSet::answer_from_store(Result<std::vector<BootstrapStore::Answer>> answers, TimePoint now) {
@@ -275,7 +279,7 @@ void RankSet::break_set(const std::string& reason, const std::vector<Rank>& lost
     if (!member.here()) continue;
     const bool is_lost = std::find(lost.begin(), lost.end(), member.hello.rank) != lost.end();
     if (is_lost) member.watch.kill();
-    if (!member.leaving && (!is_lost || !member.watch.watching())) (void)send_(member.identity, Abort{reason});
+    if (!member.leaving_since && (!is_lost || !member.watch.watching())) (void)send_(member.identity, Abort{reason});
     let_go(member, now);
   }
   identities_.clear();
@@ -300,14 +304,15 @@ bool RankSet::is_gone(const std::string& identity, const ProcessWatch& watch) {
 }
 
 void RankSet::look_for_losses(TimePoint now) {
-  std::vector<Rank> lost;
+  std::vector<Rank> lost, leaving;
   std::string reason;
   for (Member& member : members_) {
     if (!member.here() || member.gone) continue;
     const bool ended = phase_ == Phase::kDraining ? is_gone(member.identity, member.watch) : member.watch.ended();
     const bool silent = now - member.last_seen > config_.heartbeat_limit;
-    if (!ended && !silent) continue;
     const int rank = member.hello.rank.value;
+    if (!ended && member.leaving_since && now - *member.leaving_since > kFaultFollows) leaving.push_back(Rank(rank));
+    if (!ended && !silent) continue;
     const std::string what =
         ended ? fmt::format("rank {} (pid {}) ended", rank, member.hello.pid)
               : fmt::format("rank {} (pid {}) is silent for {} ms, the limit is {} ms", rank, member.hello.pid,
@@ -327,7 +332,12 @@ void RankSet::look_for_losses(TimePoint now) {
       reason += (reason.empty() ? "" : ", ") + what;
     }
   }
-  if (!lost.empty()) break_set(reason, lost, now);
+  const bool serving = phase_ == Phase::kLoading || phase_ == Phase::kOpen;
+  if (!lost.empty()) {
+    break_set(reason, lost, now);
+  } else if (!leaving.empty() && serving) {
+    break_set(fmt::format("rank {} was told to leave", leaving[0].value), {}, now);
+  }
 }
 
 void RankSet::tick(TimePoint now) {

@@ -104,8 +104,8 @@ class RankSet {
     ProcessWatch watch;
     TimePoint last_seen{};
     std::optional<CoreManifest> manifest;
-    bool leaving = false;  // in order, by its own word
-    bool gone = false;     // while draining
+    std::optional<TimePoint> leaving_since;  // in order, by its own word
+    bool gone = false;                       // while draining
     bool here() const { return !identity.empty(); }
   };
   struct Leaver {  // told to leave, at once
@@ -121,6 +121,7 @@ class RankSet {
   void refuse(const std::string& identity, const Hello& hello, const std::string& why, bool abort);
   void welcome_all(TimePoint now);
   void on_leaving(Member& member, RankState state, TimePoint now);
+  void on_fault(Rank rank, const Fault& fault, TimePoint now);
   std::string choose_collective() const;
   void open_if_agreed(TimePoint now);
   void break_set(const std::string& reason, const std::vector<Rank>& lost, TimePoint now);

@@ -2,6 +2,7 @@
 
 #include "tests/coordinator/engine/engine_fixture.h"
 
+#include <cmath>
 #include <random>
 
 namespace helios {
@@ -209,6 +210,11 @@ TEST_F(EngineTest, RefusesWhatTheCoreCannotServe) {
   EXPECT_TRUE(refused(bad));
   bad = request(2, 2);
   bad.sampling.stop_ids.assign(kMaxStopIds + 1, 1);
+  EXPECT_TRUE(refused(bad));
+  bad.sampling.stop_ids = {100};  // a rank would fault on it, and take everybody along
+  EXPECT_TRUE(refused(bad));
+  bad = request(2, 2);
+  bad.sampling.temperature = std::nanf("");
   EXPECT_TRUE(refused(bad));
   const SequenceRequest good = request(2, 2);
   ASSERT_TRUE(client.submit(*engine_, {good}).ok());

@@ -273,10 +273,21 @@ TEST_F(RankSetTest, ARankThatWasToldToLeaveEndsTheSetInOrder) {
     sent_.clear();
     open();
     say("b", Heartbeat{.incarnation = 1, .state = state});
-    expect_broken("rank 1 (pid 4242) was told to leave");
+    pass(100ms);
+    EXPECT_EQ(set_->phase(), RankSet::Phase::kOpen);  // a Fault may follow, and say more
+    pass(150ms);
+    expect_broken("rank 1 was told to leave");
     EXPECT_TRUE(sent<Abort>("b").empty());
     EXPECT_EQ(sent<Abort>("a").size(), 1u);
   }
+}
+
+TEST_F(RankSetTest, AFaultAfterTheLeavingHeartbeatIsTheReason) {
+  open();
+  say("b", Heartbeat{.incarnation = 1, .state = RankState::kDraining});
+  pass(50ms);
+  say("b", Fault{1, "the exchange was cut"});
+  expect_broken("rank 1 reports a fault: the exchange was cut");
 }
 
 TEST_F(RankSetTest, ARankThatLeavesBeforeItsWelcomeFreesItsPlace) {
@@ -368,6 +379,18 @@ TEST_F(RankSetTest, ADeadProcessOfOurHostIsALossAtOnce) {
   process.reap();
   set_->tick(now_);  // no heartbeat limit has passed
   expect_broken(" ended");
+}
+
+TEST_F(RankSetTest, ADeathExplainsTheFaultsOfTheOthers) {
+  LocalProcess process;
+  Hello local = hello(1, host_key());
+  local.pid = process.pid();
+  say("a", hello(0));
+  say("b", local);
+  process.end();
+  process.reap();
+  say("a", Fault{1, "the exchange was cut"});
+  expect_broken("rank 1 (pid ");
 }
 
 TEST_F(RankSetTest, AHungProcessOfOurHostIsKilled) {
