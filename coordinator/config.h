@@ -1,0 +1,39 @@
+// The coordinator's flags, checked and with their defaults filled in. Thread: main, before the others.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "common/base/log.h"
+#include "common/base/result.h"
+#include "common/launch/launch_env.h"
+
+namespace helios {
+
+struct CoordinatorConfig {
+  std::string model_dir;
+  std::string served_model_name;
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: the kernel picks
+  int world_size = 1;
+  std::string rank_endpoint;
+  std::string collective = "auto";
+  size_t max_waiting = 1024;
+  size_t max_body_bytes = 16 * 1024 * 1024;
+  std::string api_key;  // empty: open
+  std::chrono::milliseconds heartbeat_timeout{2000};
+  std::chrono::seconds drain_timeout{20};
+  int io_threads = 2;
+  bool die_with_parent = false;
+  LogLevel log_level = LogLevel::kInfo;
+  bool help = false;  // --help was given; the rest is unset
+};
+
+/// Errors: kInvalidArgument, one line that names the flag, what was found and what was expected.
+Result<CoordinatorConfig> parse_coordinator_config(int argc, const char* const* argv, const GetEnv& getenv);
+
+/// Fits a screen.
+const char* coordinator_help();
+
+}  // namespace helios

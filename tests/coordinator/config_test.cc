@@ -1,0 +1,137 @@
+#include "coordinator/config.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+namespace helios::testing {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Result<CoordinatorConfig> parse(std::vector<const char*> arguments, const Environment& environment = {}) {
+  arguments.insert(arguments.begin(), "helios-coordinator");
+  return parse_coordinator_config(static_cast<int>(arguments.size()), arguments.data(),
+                                  [&](const char* name) -> const char* {
+                                    const auto found = environment.find(name);
+                                    return found == environment.end() ? nullptr : found->second.c_str();
+                                  });
+}
+
+std::string error_of(std::vector<const char*> arguments) {
+  const auto config = parse(std::move(arguments));
+  return config ? "" : config.error().message;
+}
+
+TEST(CoordinatorConfig, DefaultsAndTheDirectorysName) {
+  const auto config = parse({"--model", "/some/where/demo-7b/"});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->served_model_name, "demo-7b");
+  EXPECT_EQ(config->host, "127.0.0.1");
+  EXPECT_EQ(config->port, 8000);
+  EXPECT_EQ(config->world_size, 1);
+  EXPECT_EQ(config->rank_endpoint, "tcp://127.0.0.1:29500");
+  EXPECT_EQ(config->api_key, "");
+}
+
+TEST(CoordinatorConfig, EveryFlagIsRead) {
+  const auto config = parse({"--model=/m",
+                             "--served-model-name",
+                             "n",
+                             "--host",
+                             "0.0.0.0",
+                             "--port",
+                             "0",
+                             "--nproc",
+                             "2",
+                             "--world-size",
+                             "2",
+                             "--rank-endpoint",
+                             "ipc:///tmp/x",
+                             "--collective",
+                             "gloo",
+                             "--max-waiting",
+                             "7",
+                             "--max-body-bytes",
+                             "2048",
+                             "--api-key",
+                             "k",
+                             "--heartbeat-timeout-ms",
+                             "900",
+                             "--drain-timeout-s",
+                             "3",
+                             "--io-threads",
+                             "4",
+                             "--die-with-parent",
+                             "--log-level",
+                             "debug"});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->served_model_name, "n");
+  EXPECT_EQ(config->host, "0.0.0.0");
+  EXPECT_EQ(config->port, 0);
+  EXPECT_EQ(config->world_size, 2);
+  EXPECT_EQ(config->rank_endpoint, "ipc:///tmp/x");
+  EXPECT_EQ(config->collective, "gloo");
+  EXPECT_EQ(config->max_waiting, 7u);
+  EXPECT_EQ(config->max_body_bytes, 2048u);
+  EXPECT_EQ(config->api_key, "k");
+  EXPECT_EQ(config->heartbeat_timeout.count(), 900);
+  EXPECT_EQ(config->drain_timeout.count(), 3);
+  EXPECT_EQ(config->io_threads, 4);
+  EXPECT_TRUE(config->die_with_parent);
+  EXPECT_EQ(config->log_level, LogLevel::kDebug);
+}
+
+TEST(CoordinatorConfig, WrongFlagsAreOneLineThatNamesThem) {
+  const struct {
+    std::vector<const char*> arguments;
+    const char* mentions;
+  } cases[] = {{{}, "--model"},
+               {{"--model", "/m", "--porrt", "1"}, "porrt"},
+               {{"--model", "/m", "--por", "1"}, "por"},
+               {{"--model", "/m", "stray"}, "positional"},
+               {{"--model", "/m", "--port"}, "port"},
+               {{"--model", "/m", "--port", "70000"}, "--port 70000"},
+               {{"--model", "/m", "--port", "-1"}, "port"},
+               {{"--model", "/m", "--port", "80x"}, "--port 80x"},
+               {{"--model", "/m", "--port", "1", "--port", "2"}, "twice"},
+               {{"--model", "/m", "--world-size", "3"}, "1, 2, 4 or 8"},
+               {{"--model", "/m", "--world-size", "2", "--nproc", "4"}, "contradict"},
+               {{"--model", "/m", "--collective", "mpi"}, "auto, shm or gloo"},
+               {{"--model", "/m", "--log-level", "loud"}, "loud"},
+               {{"--model", "/m", "--max-waiting", "0"}, "--max-waiting 0"},
+               {{"--model", ""}, "model"}};
+  for (const auto& one : cases) {
+    const std::string message = error_of(one.arguments);
+    EXPECT_NE(message.find(one.mentions), std::string::npos) << one.mentions << ": '" << message << "'";
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(CoordinatorConfig, TheEnvironmentFillsInWhatFlagsLeaveOut) {
+  const Environment environment = {
+      {"HELIOS_API_KEY", "from-env"}, {"HELIOS_WORLD_SIZE", "4"}, {"HELIOS_COORDINATOR", "tcp://127.0.0.1:1234"}};
+  const auto config = parse({"--model", "/m"}, environment);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->api_key, "from-env");
+  EXPECT_EQ(config->rank_endpoint, "tcp://127.0.0.1:1234");
+  EXPECT_EQ(parse({"--model", "/m", "--api-key", "flag"}, environment)->api_key, "flag");
+}
+
+TEST(CoordinatorConfig, HelpFitsAScreenAndNamesEveryFlag) {
+  EXPECT_TRUE(parse({"--help"})->help);
+  EXPECT_TRUE(parse({"--model", "/m", "--help"})->help);
+  const std::string help = coordinator_help();
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 30);
+  for (const char* flag :
+       {"--model", "--served-model-name", "--host", "--port", "--world-size", "--nproc", "--rank-endpoint",
+        "--collective", "--max-waiting", "--max-body-bytes", "--api-key", "--heartbeat-timeout-ms", "--drain-timeout-s",
+        "--io-threads", "--die-with-parent", "--log-level"}) {
+    EXPECT_NE(help.find(flag), std::string::npos) << flag;
+  }
+}
+
+}  // namespace
+}  // namespace helios::testing
