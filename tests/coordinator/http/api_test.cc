@@ -183,7 +183,7 @@ TEST_F(ApiTest, EchoWithAndWithoutABudget) {
   start();
   RawClient client(port());
   const RawResponse nothing =
-      client.request(post("/v1/completions", R"({"prompt":["Hello",[72,105]],"echo":true,"max_tokens":0})"));
+      client.request(post("/v1/completions", R"({"prompt":[[72,101,108,108,111],[72,105]],"echo":true,"max_tokens":0})"));
   EXPECT_TRUE(has(nothing.body, R"({"index":0,"text":"Hello","logprobs":null,"finish_reason":"length")"))
       << nothing.body;
   EXPECT_TRUE(has(nothing.body, R"({"index":1,"text":"Hi")")) << nothing.body;
