@@ -184,9 +184,9 @@ TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
 }
 
 TEST(PagedAttention, MeetsFloat64InMixedBatches) {
-  for (const int threads : {1, 2, 3}) {
+  for (const int threads : testing::cases_for_device<int>({1, 2, 3}, 1)) {
     ThreadPool pool(threads);
-    for (const Geometry& geometry : geometries()) {
+    for (const Geometry& geometry : testing::cases_for_device(geometries(), 3)) {
       for (const int32_t window : {0, 1, 7, 40}) {
         Cache cache(geometry, 4, 130);
         // Slot 0 has 100 positions, slot 2 has 31; then a step that mixes decode, a prefill tail and dead rows.
@@ -251,13 +251,13 @@ std::vector<float> run_chunked(const Geometry& geometry, int length, int chunk, 
 
 TEST(PagedAttention, X1_PrefillInAnyChunkingAndDecodeGiveTheSameBits) {
   ThreadPool one(1), three(3);
-  for (const Geometry& geometry : geometries()) {
+  for (const Geometry& geometry : testing::cases_for_device(geometries(), 2)) {
     for (const int32_t window : {0, 37}) {
       const int length = 103;
       const std::vector<float> decode = run_chunked(geometry, length, 1, window, false, true, one, 3);
       const auto expected = bits_of(decode.data(), static_cast<int64_t>(decode.size()));
-      for (const int chunk : {2, 7, 32, 50, 103}) {
-        for (ThreadPool* pool : {&one, &three}) {
+      for (const int chunk : testing::cases_for_device<int>({50, 7, 2, 32, 103}, 2)) {
+        for (ThreadPool* pool : testing::cases_for_device<ThreadPool*>({&one, &three}, 1)) {
           const std::vector<float> out = run_chunked(geometry, length, chunk, window, chunk % 2 == 0, true, *pool, 4);
           ASSERT_EQ(bits_of(out.data(), static_cast<int64_t>(out.size())), expected)
               << "chunk " << chunk << " head_dim " << geometry.head_dim;

@@ -13,6 +13,19 @@
 
 namespace helios::testing {
 
+/// The emulated device runs a thread of a GPU at a time and takes no thread pool: fewer cases say as much.
+#if defined(HELIOS_EMULATED_DEVICE)
+inline constexpr bool kEmulatedDevice = true;
+#else
+inline constexpr bool kEmulatedDevice = false;
+#endif
+/// All of `cases`, or the first `emulated` of them on the emulated device: put the telling ones first.
+template <class T>
+std::vector<T> cases_for_device(std::vector<T> cases, size_t emulated) {
+  if (kEmulatedDevice && cases.size() > emulated) cases.resize(emulated);
+  return cases;
+}
+
 inline std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0f) {
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal(0.0f, scale);

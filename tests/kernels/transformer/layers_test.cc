@@ -93,6 +93,7 @@ TEST(RmsNorm, MeetsFloat64AtOddSizesStridesAndInPlace) {
 }
 
 TEST(RmsNorm, X1_SumsInSixteenVirtualLanesWhateverTheVectorWidth) {
+  if (testing::kEmulatedDevice) GTEST_SKIP() << "the CPU's own order of summation; CUDA's is a block's";
   ThreadPool pool(1);
   const int64_t hidden = 133;
   const std::vector<float> x = random_floats(hidden, 4), ones(hidden, 1.0f);
