@@ -8,7 +8,7 @@
 
 #include "common/base/host_key.h"
 #include "common/base/log.h"
-#include "worker/backend/cuda_module.h"
+#include "worker/cuda/cuda_module.h"
 #include "worker/config.h"
 #include "worker/rank/coordinator_link.h"
 #include "worker/rank/drain.h"

@@ -23,6 +23,7 @@ ROOMS = {
     "kernels/transformer": ["kernels/base", "common/base"],
     "worker/backend": ["kernels/base", "common/base"],
     "worker/collective": ["kernels/base", "common/base"],
+    "worker/cuda": ["kernels", "worker/backend", "worker/collective", "common/base"],
     "worker/catalog": ["common/base", "common/contract"],
     "worker/model": ["kernels", "worker/backend", "worker/collective", "common/base"],
     "worker/frames": ["worker/catalog", "worker/backend", "common/base", "common/contract"],
@@ -52,7 +53,7 @@ OWNERS = {
     "schemas/": ["common/wire"],
     "zmq": ["common/net"],
     "gloo/": ["worker/collective"],
-    "nccl": ["worker/collective"],
+    "nccl": ["worker/cuda"],
     "hwy/": ["kernels"],
     "spdlog/": ["common/base"],
 }

@@ -2,7 +2,10 @@
 #include "common/net/zmq_socket.h"
 
 #include <gtest/gtest.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -124,15 +127,21 @@ TEST_P(ZmqSocketOver, SendingToAPeerThatDoesNotReadIsAnErrorSoonerOrLater) {
 }
 
 TEST_P(ZmqSocketOver, NothingIsQueuedForACoordinatorThatIsNotThere) {
-  const std::string fixed = std::string(GetParam()) == "ipc" ? ipc_endpoint() : [&] {
-    ZmqSocket probe = ZmqSocket::router(context_);
-    return probe.bind("tcp://127.0.0.1:0").value();
-  }();
+  // A port that is bound but does not listen refuses connections; a ZeroMQ listener would close in its own time.
+  const int reserved = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(reserved, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::getsockname(reserved, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const std::string fixed = std::string(GetParam()) == "ipc"
+                                ? ipc_endpoint()
+                                : "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
   ZmqSocket dealer = ZmqSocket::dealer(context_, "early");
   ASSERT_TRUE(dealer.connect(fixed).ok());
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(dealer.send("", std::vector<std::string>{"stale"}).error().code, Errc::kUnavailable);
   }
+  ::close(reserved);
   ZmqSocket router = ZmqSocket::router(context_);
   ASSERT_TRUE(eventually([&] { return router.bind(fixed).ok(); }));
   ASSERT_TRUE(send_when_connected(dealer, {"fresh"}));

@@ -1,4 +1,4 @@
-#include "worker/backend/cuda_module.h"
+#include "worker/cuda/cuda_module.h"
 
 #include <dlfcn.h>
 

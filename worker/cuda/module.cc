@@ -1,9 +1,9 @@
 // The CUDA module's one exported symbol.
 #include <cuda_runtime.h>
 
-#include "worker/backend/cuda/cuda_backend.h"
-#include "worker/backend/cuda_module.h"
-#include "worker/collective/nccl_communicator.h"
+#include "worker/cuda/cuda_backend.h"
+#include "worker/cuda/cuda_module.h"
+#include "worker/cuda/nccl_communicator.h"
 
 namespace helios::cuda {
 namespace {

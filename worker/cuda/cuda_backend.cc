@@ -1,4 +1,4 @@
-#include "worker/backend/cuda/cuda_backend.h"
+#include "worker/cuda/cuda_backend.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "worker/collective/nccl_communicator.h"
+#include "worker/cuda/nccl_communicator.h"
 
 #include <nccl.h>
 
@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "worker/backend/cuda/cuda_backend.h"
+#include "worker/cuda/cuda_backend.h"
 
 namespace helios::cuda {
 namespace {
