@@ -17,7 +17,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-enum class Kind { kText, kCount, kSize, kPort, kOneOf };
+enum class Kind { kText, kCount, kAlternatives, kSize, kPort, kOneOf };
 
 // Who is told: nobody (the launcher's own), the coordinator, the workers, or both.
 enum Callee { kNobody = 0, kCoordinator = 1, kWorkers = 2 };
@@ -47,7 +47,7 @@ constexpr Flag kFlags[] = {
     {"max-num-seqs", Kind::kSize, kWorkers},
     {"max-model-len", Kind::kSize, kWorkers},
     {"prefill-chunk", Kind::kSize, kWorkers},
-    {"max-logprobs", Kind::kCount, kWorkers},
+    {"max-logprobs", Kind::kAlternatives, kWorkers},
     {"logprob-token-ids", Kind::kOneOf, kWorkers, "on|off"},
     {"kv-cache-tokens", Kind::kSize, kWorkers},
     {"log-level", Kind::kOneOf, kCoordinator | kWorkers, "trace|debug|info|warning|error|off"},
@@ -77,6 +77,9 @@ Status check_value(const Flag& flag, const std::string& value) {
       break;
     case Kind::kCount:
       if (!number) return invalid(fmt::format("--{} {}: expected a number of at least 0", flag.name, value));
+      break;
+    case Kind::kAlternatives:
+      if (!number || *number > 20) return invalid(fmt::format("--{} {}: expected 0 to 20", flag.name, value));
       break;
     case Kind::kSize:
       if (!number || *number < 1)
@@ -157,6 +160,7 @@ Status check_together(const LaunchConfig& config, const std::map<std::string, st
   if (is("device", "cuda") && (is("collective", "shm") || is("collective", "gloo"))) {
     return invalid("--collective shm and gloo are for --device cpu");
   }
+  if (is("dtype", "float16") && !is("device", "cuda")) return invalid("--dtype float16 is for --device cuda");
   return Ok{};
 }
 

@@ -124,6 +124,8 @@ TEST(LaunchConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {"--model /m --max-mod 5", "--max-mod"},
       {"--model /m stray", "stray"},
       {"--model /m --model /n", "--model is given twice"},
+      {"--model /m --max-logprobs 21", "--max-logprobs 21"},
+      {"--model /m --dtype float16", "--dtype float16"},
       {"--model /m --nproc 3", "--nproc 3"},
       {"--model /m --nproc 16", "--nproc 16"},
       {"--model /m --nproc 0", "--nproc 0"},
