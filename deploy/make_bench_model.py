@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Writes a Hugging Face model directory of a given shape with random weights, for measuring speed.
+
+The default is the shape of Qwen3-0.6B: BF16, tied embeddings, 1.19 GB. No tokenizer: helios-bench needs none. Needs
+nothing but Python's standard library; weights repeat one random block, so it writes as fast as the disk takes it.
+"""
+import argparse
+import array
+import json
+import math
+import os
+import random
+import struct
+import sys
+
+BLOCK_VALUES = 1 << 20
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("directory", help="where to write; made if missing")
+    for name, default, text in (
+        ("hidden", 1024, "width of the residual stream"),
+        ("inner", 3072, "width of the MLP"),
+        ("layers", 28, "layers"),
+        ("heads", 16, "query heads"),
+        ("kv-heads", 8, "key and value heads"),
+        ("head-dim", 128, "width of a head"),
+        ("vocab", 151936, "vocabulary"),
+        ("context", 40960, "max_position_embeddings"),
+        ("seed", 0, "of the random block"),
+    ):
+        parser.add_argument("--" + name, type=int, default=default, help=f"{text} ({default})")
+    parser.add_argument("--dtype", choices=("BF16", "F32"), default="BF16", help="of every tensor (BF16)")
+    parser.add_argument("--untied", action="store_true", help="give the model its own lm_head")
+    arguments = parser.parse_args()
+    for name, value in vars(arguments).items():
+        if isinstance(value, int) and not isinstance(value, bool) and name != "seed" and value < 1:
+            parser.error(f"--{name.replace('_', '-')}: expected at least 1, found {value}")
+    if arguments.heads % arguments.kv_heads:
+        parser.error(f"--heads {arguments.heads} is no multiple of --kv-heads {arguments.kv_heads}")
+    if arguments.head_dim % 2:
+        parser.error(f"--head-dim: expected an even number, found {arguments.head_dim}")
+    return arguments
+
+
+def config_of(a):
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "hidden_size": a.hidden,
+        "intermediate_size": a.inner,
+        "num_hidden_layers": a.layers,
+        "num_attention_heads": a.heads,
+        "num_key_value_heads": a.kv_heads,
+        "head_dim": a.head_dim,
+        "vocab_size": a.vocab,
+        "max_position_embeddings": a.context,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0,
+        "rope_scaling": None,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "tie_word_embeddings": not a.untied,
+        "use_sliding_window": False,
+        "torch_dtype": "bfloat16" if a.dtype == "BF16" else "float32",
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+
+
+def tensors_of(a):
+    """Name, shape and standard deviation, in file order; None: all ones."""
+    q, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
+
+    def matrix(name, rows, columns):
+        return name, (rows, columns), 1 / math.sqrt(columns)
+
+    yield "model.embed_tokens.weight", (a.vocab, a.hidden), 1 / math.sqrt(a.hidden)
+    for layer in range(a.layers):
+        p = f"model.layers.{layer}."
+        yield p + "input_layernorm.weight", (a.hidden,), None
+        yield matrix(p + "self_attn.q_proj.weight", q, a.hidden)
+        yield matrix(p + "self_attn.k_proj.weight", kv, a.hidden)
+        yield matrix(p + "self_attn.v_proj.weight", kv, a.hidden)
+        yield matrix(p + "self_attn.o_proj.weight", a.hidden, q)
+        yield p + "self_attn.q_norm.weight", (a.head_dim,), None
+        yield p + "self_attn.k_norm.weight", (a.head_dim,), None
+        yield p + "post_attention_layernorm.weight", (a.hidden,), None
+        yield matrix(p + "mlp.gate_proj.weight", a.inner, a.hidden)
+        yield matrix(p + "mlp.up_proj.weight", a.inner, a.hidden)
+        yield matrix(p + "mlp.down_proj.weight", a.hidden, a.inner)
+    yield "model.norm.weight", (a.hidden,), None
+    if a.untied:
+        yield matrix("lm_head.weight", a.vocab, a.hidden)
+
+
+def encode(values, dtype):
+    """Little-endian BF16 (truncated: random anyway) or F32."""
+    words = array.array("f", values)
+    if sys.byteorder == "big":
+        words.byteswap()
+    if dtype == "F32":
+        return words.tobytes()
+    halves = array.array("H")
+    halves.frombytes(words.tobytes())
+    return halves[1::2].tobytes()
+
+
+def write_tensors(path, a):
+    element = 2 if a.dtype == "BF16" else 4
+    header, offset = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape, _ in tensors_of(a):
+        size = math.prod(shape) * element
+        header[name] = {"dtype": a.dtype, "shape": list(shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+
+    generator = random.Random(a.seed)
+    unit = [generator.uniform(-math.sqrt(3), math.sqrt(3)) for _ in range(BLOCK_VALUES)]
+    blocks = {}  # a block for each standard deviation
+    shift = 0
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, shape, deviation in tensors_of(a):
+            if deviation is None:
+                file.write(encode([1.0] * math.prod(shape), a.dtype))
+                continue
+            if deviation not in blocks:
+                blocks[deviation] = encode((value * deviation for value in unit), a.dtype)
+            block, left = blocks[deviation], math.prod(shape) * element
+            shift = (shift + 7919 * element) % len(block)  # no two tensors alike
+            position = shift
+            while left > 0:
+                piece = block[position : position + left]
+                file.write(piece)
+                left -= len(piece)
+                position = 0
+    return 8 + len(text) + offset
+
+
+def main():
+    a = parse_arguments()
+    os.makedirs(a.directory, exist_ok=True)
+    with open(os.path.join(a.directory, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config_of(a), file, indent=2)
+        file.write("\n")
+    size = write_tensors(os.path.join(a.directory, "model.safetensors"), a)
+    print(f"{a.directory}: {size / 1e9:.2f} GB of random weights")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+// helios-bench's command line: defaults, every flag, and one clear line for what is wrong.
+#include "worker/bench/bench_options.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace helios {
+namespace {
+
+Result<BenchArguments> parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "helios-bench");
+  return parse_bench_arguments(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string error_of(std::vector<const char*> arguments) {
+  const auto parsed = parse(std::move(arguments));
+  return parsed.ok() ? "accepted" : parsed.error().message;
+}
+
+TEST(BenchOptions, DefaultsSuitThisMachine) {
+  const auto parsed = parse({"--model", "dir"});
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  const BenchOptions& o = parsed->options;
+  EXPECT_EQ(o.model_dir, "dir");
+  EXPECT_EQ(o.ranks, 1);
+  EXPECT_GE(o.threads, 1);
+  EXPECT_EQ(o.rounds, 5);
+  EXPECT_EQ(o.dtype, ComputeDtype::kAuto);
+  EXPECT_FALSE(o.json);
+}
+
+TEST(BenchOptions, EveryFlagIsTaken) {
+  const auto parsed =
+      parse({"--model=m", "--nproc", "4", "--threads", "3", "--rounds", "9", "--dtype", "bfloat16", "--json"});
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  const BenchOptions& o = parsed->options;
+  EXPECT_EQ(o.ranks, 4);
+  EXPECT_EQ(o.threads, 3);
+  EXPECT_EQ(o.rounds, 9);
+  EXPECT_EQ(o.dtype, ComputeDtype::kBFloat16);
+  EXPECT_TRUE(o.json);
+}
+
+TEST(BenchOptions, WhatIsWrongIsNamedInOneLine) {
+  EXPECT_EQ(error_of({}), "--model DIR is missing: a Hugging Face model directory");
+  EXPECT_EQ(error_of({"--model", "m", "--nproc", "3"}), "--nproc: expected 1, 2, 4 or 8, found 3");
+  EXPECT_EQ(error_of({"--model", "m", "--threads", "0"}), "--threads: expected 1 to 1024, found 0");
+  EXPECT_EQ(error_of({"--model", "m", "--rounds", "-1"}), "--rounds: expected 1 to 1000, found -1");
+  EXPECT_EQ(error_of({"--model", "m", "--dtype", "int4"}), "--dtype: expected auto, float32 or bfloat16, found 'int4'");
+  EXPECT_EQ(error_of({"--model", "m", "extra"}), "unexpected argument 'extra'");
+  for (const std::vector<const char*>& wrong : {std::vector<const char*>{"--model", "m", "--speed", "9"},
+                                                {"--model", "m", "--round", "9"},  // no guessing
+                                                {"--model", "m", "--rounds", "many"},
+                                                {"--model", "a", "--model", "b"},
+                                                {"--model"}}) {
+    const std::string error = error_of(wrong);
+    EXPECT_NE(error, "accepted");
+    EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 0) << error;
+    EXPECT_NE(error.find("--"), std::string::npos) << error;
+  }
+}
+
+TEST(BenchOptions, HelpFitsAScreenAndNamesEveryFlag) {
+  ASSERT_TRUE(parse({"--help"}).ok());
+  EXPECT_TRUE(parse({"--help"})->help);
+  EXPECT_TRUE(parse({"-h"})->help);
+  const std::string help = bench_help();
+  std::istringstream lines(help);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(line.size(), 120u);
+  EXPECT_LE(count, 24);
+  for (const char* flag : {"--model", "--nproc", "--threads", "--rounds", "--dtype", "--json", "--help"}) {
+    EXPECT_NE(help.find(flag), std::string::npos) << flag;
+  }
+}
+
+}  // namespace
+}  // namespace helios

@@ -1,0 +1,73 @@
+// Costs worked out by hand, and shares that follow from them.
+#include "worker/bench/bench_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "worker/bench/bench_report.h"
+
+namespace helios {
+namespace {
+
+ModelConfig small() {
+  ModelConfig c;
+  c.hidden = 8;
+  c.inner = 16;
+  c.vocab_size = 100;
+  c.num_layers = 3;
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  c.head_dim = 4;
+  c.max_positions = 1000;
+  return c;
+}
+
+TEST(BenchPlan, HoldsWhatFitsTheContext) {
+  EXPECT_EQ(bench_plan(small()).size(), 8u);  // two prompts, three batches without and with logprobs
+  ModelConfig c = small();
+  c.max_positions = 200;
+  EXPECT_EQ(bench_plan(c).size(), 7u);
+  c.max_positions = 79;
+  EXPECT_TRUE(bench_plan(c).empty());
+  int pairs = 0;
+  for (const BenchWork& work : bench_plan(small())) {
+    if (work.logprobs == 20) ++pairs;
+    if (!work.prefill) {
+      EXPECT_EQ(work.tokens, work.batch * kBenchSteps);
+    }
+  }
+  EXPECT_EQ(pairs, 3);
+}
+
+TEST(BenchPlan, CostsAreThoseOfTheArithmetic) {
+  // A layer: q 8x16, k and v 8x8 each, o 16x8, three of 8x16: 768 parameters. Cache: 3 layers, 2 heads, 4 wide, two, 4
+  // B.
+  const double layers = 3 * 768, head = 800, position = 3 * 2 * 4 * 2 * 4;
+  const BenchCost prefill = bench_cost({.prefill = true, .tokens = 10}, small(), 1, 5000);
+  EXPECT_EQ(prefill.bytes, 5000 + 10 * 2 * position);
+  EXPECT_EQ(prefill.flops, 2 * (10 * layers + head) + 55 * 4 * 3 * 4 * 4);  // 1 + 2 + ... + 10 keys
+
+  const BenchCost decode = bench_cost({.tokens = 2 * kBenchSteps, .batch = 2}, small(), 1, 5000);
+  double keys = 0;
+  for (int step = 0; step < kBenchSteps; ++step) keys += 2 * (kBenchContext + step + 1);
+  EXPECT_EQ(decode.bytes, kBenchSteps * 5000.0 + (keys + 2 * kBenchSteps) * position);
+  EXPECT_EQ(decode.flops, 2 * 2 * kBenchSteps * (layers + head) + keys * 4 * 3 * 4 * 4);
+}
+
+TEST(BenchPlan, ReplicatedHeadsAreReadByEveryRank) {
+  const BenchWork work{.prefill = true, .tokens = 1};
+  const double one = bench_cost(work, small(), 1, 0).bytes;
+  EXPECT_EQ(bench_cost(work, small(), 2, 0).bytes, one);
+  EXPECT_EQ(bench_cost(work, small(), 4, 0).bytes, 2 * one);
+}
+
+TEST(BenchReport, FiguresAreMediansAndShares) {
+  const BenchFigure f = bench_figure({.tokens = 100, .batch = 4}, {.bytes = 2e9, .flops = 8e9},
+                                     {.read_gb_per_s = 10, .fma_gflop_per_s = 100}, {9.0, 0.5, 0.4});
+  EXPECT_DOUBLE_EQ(f.tokens_per_s, 200);
+  EXPECT_DOUBLE_EQ(f.bytes_per_token, 2e7);
+  EXPECT_DOUBLE_EQ(f.share_of_bandwidth, 0.4);
+  EXPECT_DOUBLE_EQ(f.share_of_fma, 0.16);
+}
+
+}  // namespace
+}  // namespace helios

@@ -1,0 +1,127 @@
+#include "worker/bench/bench_options.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <optional>
+
+namespace helios {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int kMaxThreads = 1024, kMaxRounds = 1000;
+
+struct Flags {
+  std::optional<std::string> model, dtype;
+  std::optional<int> nproc, threads, rounds;
+  bool json = false, help = false;
+};
+
+Error invalid(std::string message) { return Error{Errc::kInvalidArgument, std::move(message), {}}; }
+
+template <class T>
+void option(po::options_description& all, const char* name, std::optional<T>& target) {
+  all.add_options()(name, po::value<T>()->notifier([&target](const T& value) { target = value; }));
+}
+
+Result<Flags> read_flags(int argc, const char* const* argv) {
+  Flags flags;
+  po::options_description all;
+  option(all, "model", flags.model);
+  option(all, "nproc", flags.nproc);
+  option(all, "threads", flags.threads);
+  option(all, "rounds", flags.rounds);
+  option(all, "dtype", flags.dtype);
+  all.add_options()("json", po::bool_switch(&flags.json));
+  all.add_options()("help,h", po::bool_switch(&flags.help));
+  const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+  try {
+    const po::parsed_options parsed = po::command_line_parser(argc, argv).options(all).style(style).run();
+    for (const auto& given : parsed.options) {
+      if (given.position_key >= 0) return invalid(fmt::format("unexpected argument '{}'", given.value.front()));
+    }
+    po::variables_map values;
+    po::store(parsed, values);
+    po::notify(values);
+  } catch (const po::too_many_positional_options_error&) {
+    return invalid("unexpected argument: every value follows its flag");
+  } catch (const po::error& error) {
+    return invalid(error.what());
+  }
+  return flags;
+}
+
+/// Processors that this process may use.
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+Status take_number(const char* flag, const std::optional<int>& given, int high, int* target) {
+  if (!given) return Ok{};
+  if (*given < 1 || *given > high) {
+    return invalid(fmt::format("--{}: expected 1 to {}, found {}", flag, high, *given));
+  }
+  *target = *given;
+  return Ok{};
+}
+
+}  // namespace
+
+Result<BenchArguments> parse_bench_arguments(int argc, const char* const* argv) {
+  Result<Flags> read = read_flags(argc, argv);
+  if (!read.ok()) return std::move(read).error();
+  const Flags& flags = *read;
+  if (flags.help) return BenchArguments{.help = true, .options = {}};
+
+  BenchOptions options;
+  if (!flags.model || flags.model->empty()) return invalid("--model DIR is missing: a Hugging Face model directory");
+  options.model_dir = *flags.model;
+  options.json = flags.json;
+  options.ranks = flags.nproc.value_or(1);
+  if (options.ranks != 1 && options.ranks != 2 && options.ranks != 4 && options.ranks != 8) {
+    return invalid(fmt::format("--nproc: expected 1, 2, 4 or 8, found {}", options.ranks));
+  }
+  options.threads = std::max(1, usable_cores() / options.ranks);
+  if (const Status status = take_number("threads", flags.threads, kMaxThreads, &options.threads); !status.ok()) {
+    return status.error();
+  }
+  if (const Status status = take_number("rounds", flags.rounds, kMaxRounds, &options.rounds); !status.ok()) {
+    return status.error();
+  }
+  const std::string dtype = flags.dtype.value_or("auto");
+  if (dtype == "float32") {
+    options.dtype = ComputeDtype::kFloat32;
+  } else if (dtype == "bfloat16") {
+    options.dtype = ComputeDtype::kBFloat16;
+  } else if (dtype != "auto") {
+    return invalid(fmt::format("--dtype: expected auto, float32 or bfloat16, found '{}'", dtype));
+  }
+  return BenchArguments{.help = false, .options = std::move(options)};
+}
+
+std::string bench_help() {
+  return "helios-bench --model DIR [flags]\n"
+         "\n"
+         "Measures prefill and decode of a model on this machine's CPU, without HTTP: tokens per second, bytes moved,\n"
+         "and their share of the read bandwidth and FMA peak that it measures first, with as many threads.\n"
+         "\n"
+         "  --model DIR      Hugging Face directory: config.json and safetensors. Required\n"
+         "  --nproc N        rank processes, tensor parallel: 1, 2, 4 or 8 (1)\n"
+         "  --threads N      compute threads of each rank (this machine's cores / nproc)\n"
+         "  --rounds N       rounds of all work; each figure is the median (5)\n"
+         "  --dtype D        auto: the checkpoint's own precision; float32; bfloat16: matrix inputs rounded too "
+         "(auto)\n"
+         "  --json           one JSON object a line instead of the table\n"
+         "  -h, --help       this\n"
+         "\n"
+         "Work: prefill of 128 and of 512 tokens; decode at batch 1, 4 and 16 after 64 tokens of context, without and\n"
+         "with logprobs (20 alternatives). The last two differ in nothing else, and take turns within each round.\n"
+         "Exit codes: 0 measured, 1 the model cannot be run or a rank was lost, 2 unknown or contradictory flag.\n";
+}
+
+}  // namespace helios

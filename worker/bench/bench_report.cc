@@ -1,0 +1,54 @@
+#include "worker/bench/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace helios {
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace
+
+BenchFigure bench_figure(const BenchWork& work, const BenchCost& cost, const MachineLimits& limits,
+                         std::vector<double> seconds) {
+  const double time = median(std::move(seconds));
+  return {.work = work,
+          .tokens_per_s = work.tokens / time,
+          .bytes_per_token = cost.bytes / work.tokens,
+          .share_of_bandwidth = cost.bytes / time / (limits.read_gb_per_s * 1e9),
+          .share_of_fma = cost.flops / time / (limits.fma_gflop_per_s * 1e9)};
+}
+
+void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits,
+                 const std::vector<BenchFigure>& figures) {
+  fmt::print(out, "{}: {} rank{}, {} thread{} each, medians of {} rounds\n", options.model_dir, options.ranks,
+             options.ranks == 1 ? "" : "s", options.threads, options.threads == 1 ? "" : "s", options.rounds);
+  fmt::print(out, "limits of this machine with {} threads: {:.1f} GB/s read, {:.0f} GFLOP/s FP32 FMA\n\n",
+             options.ranks * options.threads, limits.read_gb_per_s, limits.fma_gflop_per_s);
+  fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>10} {:>10} {:>14} {:>12}\n", "work", "tokens", "batch", "logprobs",
+             "tokens/s", "MB/token", "of bandwidth", "of FMA peak");
+  for (const BenchFigure& f : figures) {
+    fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>10.1f} {:>10.1f} {:>13.1f}% {:>11.1f}%\n",
+               f.work.prefill ? "prefill" : "decode", f.work.tokens, f.work.batch, f.work.logprobs, f.tokens_per_s,
+               f.bytes_per_token * 1e-6, f.share_of_bandwidth * 100, f.share_of_fma * 100);
+  }
+}
+
+void print_json(std::FILE* out, const BenchOptions& options, const std::vector<BenchFigure>& figures) {
+  for (const BenchFigure& f : figures) {
+    fmt::print(
+        out,
+        "{{\"work\":\"{}\",\"tokens\":{},\"batch\":{},\"ranks\":{},\"threads\":{},\"logprobs\":{},"
+        "\"tokens_per_s\":{:.3f},\"bytes_per_token\":{:.0f},\"share_of_bandwidth\":{:.4f},\"share_of_fma\":{:.4f}}}\n",
+        f.work.prefill ? "prefill" : "decode", f.work.tokens, f.work.batch, options.ranks, options.threads,
+        f.work.logprobs, f.tokens_per_s, f.bytes_per_token, f.share_of_bandwidth, f.share_of_fma);
+  }
+}
+
+}  // namespace helios

@@ -1,0 +1,30 @@
+// Prints what was measured: a table for people, or one JSON object a line.
+#pragma once
+
+#include <cstdio>
+#include <vector>
+
+#include "kernels/base/machine_limits.h"
+#include "worker/bench/bench_options.h"
+#include "worker/bench/bench_plan.h"
+
+namespace helios {
+
+/// One piece of work: the median of its rounds.
+struct BenchFigure {
+  BenchWork work;
+  double tokens_per_s = 0;
+  double bytes_per_token = 0;
+  double share_of_bandwidth = 0;  // of the read bandwidth measured first
+  double share_of_fma = 0;        // of the FMA peak measured first
+};
+
+/// `seconds` are the rounds of `work`; at least one.
+BenchFigure bench_figure(const BenchWork& work, const BenchCost& cost, const MachineLimits& limits,
+                         std::vector<double> seconds);
+
+void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits,
+                 const std::vector<BenchFigure>& figures);
+void print_json(std::FILE* out, const BenchOptions& options, const std::vector<BenchFigure>& figures);
+
+}  // namespace helios

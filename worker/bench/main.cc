@@ -1,0 +1,113 @@
+// helios-bench: measures the machine's limits, forks the ranks, and says how near to the limits they come.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <random>
+
+#include "kernels/base/machine_limits.h"
+#include "worker/bench/bench_options.h"
+#include "worker/bench/bench_plan.h"
+#include "worker/bench/bench_report.h"
+#include "worker/bench/rank_group.h"
+#include "worker/bench/rank_session.h"
+#include "worker/collective/rendezvous.h"
+
+namespace helios {
+namespace {
+
+constexpr auto kTimeEach = std::chrono::milliseconds(1000);
+constexpr auto kPeerTimeout = std::chrono::seconds(60);  // a dead peer is noticed at once, a stopped one after this
+
+/// What one rank process does.
+void run_rank(int rank, const BenchOptions& options, const ModelConfig& config, const std::string& group_key,
+              const RankGroup::Say& say) {
+  const std::unique_ptr<Communicator> communicator = make_communicator({.collective = "shm",
+                                                                        .group_key = group_key,
+                                                                        .rank = Rank(rank),
+                                                                        .world_size = options.ranks,
+                                                                        .timeout = kPeerTimeout});
+  const auto executor = Executor::prepare(bench_core(options.model_dir, config, options.dtype, options.threads),
+                                          *communicator, [](double) {});
+  RankMessage ready{.kind = RankMessage::kReady};
+  ready.value = static_cast<double>(executor->manifest().memory.weights_bytes);
+  say(ready);
+  RankSession session(*executor, Rank(rank));
+  const std::vector<BenchWork> plan = bench_plan(config);
+  for (int round = -1; round < options.rounds; ++round) {  // the first warms up
+    for (size_t work = 0; work < plan.size(); ++work) {
+      RankMessage timed{.kind = RankMessage::kTimed, .work = static_cast<int32_t>(work)};
+      timed.value = session.run(plan[work]);
+      if (round >= 0 && rank == 0) say(timed);
+    }
+  }
+  say({.kind = RankMessage::kDone});
+}
+
+/// A line on a terminal that the next one overwrites.
+void progress(const std::string& text) {
+  if (::isatty(STDERR_FILENO)) fmt::print(stderr, "\r\033[K{}", text);
+}
+
+int run(const BenchOptions& options) {
+  const ModelConfig config = read_model_config(options.model_dir);
+  const std::vector<BenchWork> plan = bench_plan(config);
+  if (plan.empty()) {
+    throw LoadError(fmt::format("{}: a context of {} positions is too short to measure anything", options.model_dir,
+                                config.max_positions));
+  }
+  progress("measuring this machine ...");
+  MachineLimits limits;
+  {
+    ThreadPool pool(options.ranks * options.threads);  // ended before the fork
+    limits = measure_machine_limits(pool, kTimeEach);
+  }
+  progress(fmt::format("loading {} ...", options.model_dir));
+  const std::string group_key = fmt::format("helios-bench-{}-{}", ::getpid(), std::random_device()());
+  RankGroup ranks(options.ranks,
+                  [&](int rank, const RankGroup::Say& say) { run_rank(rank, options, config, group_key, say); });
+  double weights_bytes = 0;
+  std::vector<std::vector<double>> seconds(plan.size());
+  size_t timed = 0;
+  int rank = 0;
+  for (RankMessage message; ranks.next(&rank, &message);) {
+    if (message.kind == RankMessage::kReady) weights_bytes += message.value;
+    if (message.kind != RankMessage::kTimed) continue;
+    seconds[static_cast<size_t>(message.work)].push_back(message.value);
+    progress(fmt::format("{} of {} ...", ++timed, plan.size() * static_cast<size_t>(options.rounds)));
+  }
+  progress("");
+  std::vector<BenchFigure> figures;
+  for (size_t work = 0; work < plan.size(); ++work) {
+    const BenchCost cost = bench_cost(plan[work], config, options.ranks, weights_bytes);
+    figures.push_back(bench_figure(plan[work], cost, limits, seconds[work]));
+  }
+  if (options.json) {
+    print_json(stdout, options, figures);
+  } else {
+    print_table(stdout, options, limits, figures);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace helios
+
+int main(int argc, char** argv) {
+  const auto arguments = helios::parse_bench_arguments(argc, argv);
+  if (!arguments.ok()) {
+    fmt::print(stderr, "helios-bench: {}\n", arguments.error().message);
+    return 2;
+  }
+  if (arguments->help) {
+    fmt::print("{}", helios::bench_help());
+    return 0;
+  }
+  try {
+    return helios::run(arguments->options);
+  } catch (const std::exception& error) {
+    helios::progress("");
+    fmt::print(stderr, "helios-bench: {}\n", error.what());
+    return 1;
+  }
+}

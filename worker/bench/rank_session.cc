@@ -1,0 +1,140 @@
+#include "worker/bench/rank_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+
+#include "common/contract/completion_layout.h"
+
+namespace helios {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kLongestPrompt = 512;
+constexpr int kSlotPositions = 96;  // context and steps, in whole blocks
+
+int blocks_for(int positions, int block_size) { return (positions + block_size - 1) / block_size; }
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
+
+CoreConfig bench_core(const std::string& model_dir, const ModelConfig& config, ComputeDtype dtype, int threads) {
+  const int length = std::min(config.max_positions, kLongestPrompt + 1);
+  CoreConfig core;
+  core.model_dir = model_dir;
+  core.dtype = dtype;
+  core.num_threads = threads;
+  core.slot_capacity = kBenchSlots;
+  core.max_model_len = length;
+  core.prefill_chunk = kLongestPrompt;
+  core.kv_cache_tokens = std::max(kBenchSlots * kSlotPositions, length);
+  return core;
+}
+
+RankSession::RankSession(Executor& executor, Rank rank)
+    : executor_(executor),
+      rank_(rank),
+      blocks_a_slot_(blocks_for(kSlotPositions, executor.manifest().kv_block_size)),
+      epochs_(kBenchSlots, 0) {
+  if (executor.manifest().max_model_len < kBenchContext + kBenchSteps) return;
+  const int slots_a_step = kLongestPrompt / kBenchContext;
+  for (int first = 0; first < kBenchSlots; first += slots_a_step) {
+    Submission submission = blank(Operation::kPrefill);
+    for (int slot = first; slot < std::min(first + slots_a_step, kBenchSlots); ++slot) {
+      add_lane(submission, slot, 0, kBenchContext);
+    }
+    submit(submission);
+    collect(static_cast<int>(submission.lanes.size()));
+  }
+}
+
+double RankSession::run(const BenchWork& work) {
+  return work.prefill ? prefill(work.tokens) : decode(work.batch, work.logprobs > 0);
+}
+
+Submission RankSession::blank(Operation operation) {
+  Submission submission;
+  submission.sequence = Sequence(++sequence_);
+  submission.frame = FrameIndex(static_cast<int32_t>(sequence_ % 2));
+  submission.operation = operation;
+  submission.logprob_requested.assign(kBenchSlots, 0);
+  submission.logprob_token_id_counts.assign(kBenchSlots, 0);
+  return submission;
+}
+
+/// A new tenant whose next `count` prompt tokens begin at `start`; what lies before is in the slot's blocks.
+void RankSession::add_lane(Submission& submission, int slot, int start, int count) {
+  const Epoch epoch(++epochs_[static_cast<size_t>(slot)]);
+  SamplingParams sampling;
+  sampling.temperature = 0.0f;
+  sampling.max_tokens = 1 << 30;
+  submission.admissions.push_back({SlotIndex(slot), epoch, sampling});
+  const int block_size = executor_.manifest().kv_block_size;
+  // A prompt longer than a slot's own blocks runs on into its neighbours': nobody else is at work then.
+  std::vector<int32_t> blocks(static_cast<size_t>(std::max(blocks_for(start + count, block_size), blocks_a_slot_)));
+  std::iota(blocks.begin(), blocks.end(), slot * blocks_a_slot_);
+  submission.block_updates.push_back({SlotIndex(slot), 0, std::move(blocks)});
+  Lane lane{.slot = SlotIndex(slot), .epoch = epoch, .role = LaneRole::kPrefill, .start = start};
+  for (int i = 0; i < count; ++i) {
+    lane.tokens.push_back(
+        static_cast<TokenId>((int64_t{start + i} * 7919 + slot * 104729 + 13) % executor_.manifest().vocab_size));
+  }
+  submission.lanes.push_back(std::move(lane));
+}
+
+void RankSession::submit(const Submission& submission) {
+  const Status status = executor_.submit(submission);
+  if (!status.ok()) throw std::runtime_error("the core refused a submission: " + status.error().message);
+}
+
+/// Every lane must have emitted: a step that computes nothing would look fast.
+void RankSession::collect(int lanes) {
+  const Completion completion = executor_.collect();
+  if (rank_ != Rank(0)) return;
+  const auto words = static_cast<size_t>(record_words(completion.token_capacity));
+  for (size_t lane = 0; lane < static_cast<size_t>(lanes); ++lane) {
+    if (completion.records.at(lane * words + record_word::kEmitted) != 1) {
+      throw std::runtime_error(fmt::format("lane {} of submission {} emitted no token: are the model's logits finite?",
+                                           lane, completion.sequence.value));
+    }
+  }
+}
+
+double RankSession::prefill(int tokens) {
+  Submission submission = blank(Operation::kPrefill);
+  add_lane(submission, 0, 0, tokens);
+  const auto start = Clock::now();
+  submit(submission);
+  collect(1);
+  return seconds_since(start);
+}
+
+double RankSession::decode(int batch, bool logprobs) {
+  Submission reset = blank(Operation::kPrefill);
+  for (int slot = 0; slot < batch; ++slot) add_lane(reset, slot, kBenchContext - 1, 1);
+  submit(reset);
+  collect(batch);
+
+  std::vector<Submission> steps;
+  for (int step = 0; step < kBenchSteps; ++step) {
+    steps.push_back(blank(Operation::kDecode));
+    for (int slot = 0; slot < batch; ++slot) {
+      steps.back().lanes.push_back({.slot = SlotIndex(slot), .epoch = Epoch(epochs_[static_cast<size_t>(slot)])});
+      steps.back().logprob_requested[static_cast<size_t>(slot)] = logprobs ? 1 : 0;
+    }
+  }
+  const auto start = Clock::now();
+  for (int step = 0; step < kBenchSteps; ++step) {
+    submit(steps[static_cast<size_t>(step)]);
+    if (step > 0) collect(batch);
+  }
+  collect(batch);
+  return seconds_since(start);
+}
+
+}  // namespace helios
