@@ -84,7 +84,7 @@ void NormAndRotate(float* HWY_RESTRICT x, int64_t head_dim, const float* norm, f
                    const float* HWY_RESTRICT sin, bool round_bf16) {
   if (norm) NormRow(x, norm, eps, head_dim, x, false);
   const int64_t half = head_dim / 2;
-  ForEach(half, [&](auto d, int64_t i) HWY_ATTR {
+  ForEach(half, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
     const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + half + i);
     const auto c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
     auto first = hn::NegMulAdd(b, s, hn::Mul(a, c));
@@ -111,7 +111,7 @@ void RopeAndCacheRow(const RopeAndCacheArgs& args, int64_t row) {
   }
   if (args.round_bf16) {
     ForEach(shape.kv_heads * dim,
-            [&](auto d, int64_t i) HWY_ATTR { hn::StoreU(RoundBf16(d, hn::LoadU(d, v + i)), d, v + i); });
+            [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA { hn::StoreU(RoundBf16(d, hn::LoadU(d, v + i)), d, v + i); });
   }
   const int64_t table = static_cast<int64_t>(args.rows.slots[row]) * args.rows.max_blocks;
   const int64_t block = args.rows.block_tables[table + position / kKvBlockSize], offset = position % kKvBlockSize;
@@ -276,7 +276,7 @@ void RunPass(const AttentionArgs& args, const Query* queries, int64_t count, int
   for (int64_t j = 0; j < count; ++j) {
     const float* sums = buffers.values + j * stride;
     float* out = queries[j].out;
-    ForEach(dim, [&](auto d, int64_t i) HWY_ATTR {
+    ForEach(dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
       auto value = hn::Div(hn::LoadU(d, sums + i), hn::Set(d, buffers.mass[j]));
       if (args.round_bf16) value = RoundBf16(d, value);
       hn::StoreU(value, d, out + i);

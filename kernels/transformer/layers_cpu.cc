@@ -28,7 +28,7 @@ void EmbedRow(const EmbedArgs& args, int64_t row) {
   for (int64_t i = 0; i < args.hidden; ++i) out[i] = load_element(args.table, args.dtype, begin + i);
   if (!args.round_bf16) return;
   ForEach(args.hidden,
-          [&](auto d, int64_t i) HWY_ATTR { hn::StoreU(RoundBf16(d, hn::LoadU(d, out + i)), d, out + i); });
+          [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA { hn::StoreU(RoundBf16(d, hn::LoadU(d, out + i)), d, out + i); });
 }
 
 /// The tree over ranks for elements at `p`, p + stride, ...
@@ -37,10 +37,10 @@ HWY_INLINE hn::Vec<D> PartialTree(D d, const float* p, int64_t stride, int world
   if (world == 1) return hn::LoadU(d, p);
   const int half = world / 2;
   if (world == 2) return hn::Add(hn::LoadU(d, p), hn::LoadU(d, p + stride));
-  const auto pair = [&](int rank) HWY_ATTR {
+  const auto pair = [&](int rank) HELIOS_INLINE_LAMBDA {
     return hn::Add(hn::LoadU(d, p + rank * stride), hn::LoadU(d, p + (rank + 1) * stride));
   };
-  const auto quad = [&](int rank) HWY_ATTR { return hn::Add(pair(rank), pair(rank + 2)); };
+  const auto quad = [&](int rank) HELIOS_INLINE_LAMBDA { return hn::Add(pair(rank), pair(rank + 2)); };
   return half == 2 ? quad(0) : hn::Add(quad(0), quad(4));
 }
 
@@ -77,7 +77,7 @@ void AddPartialRows(const AddPartialsArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const float* partials = args.partials + row * args.hidden;
     float* residual = args.residual + row * args.hidden;
-    ForEach(args.hidden, [&](auto d, int64_t i) HWY_ATTR {
+    ForEach(args.hidden, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
       auto sum = PartialTree(d, partials + i, stride, args.world);
       if (args.bias) sum = hn::Add(sum, hn::LoadU(d, args.bias + i));
       hn::StoreU(hn::Add(hn::LoadU(d, residual + i), sum), d, residual + i);
@@ -90,7 +90,7 @@ void GatedRows(const GatedMlpArgs& args, int64_t begin, int64_t end) {
     const float* gate = args.gate_up + row * 2 * args.inner;
     const float* up = gate + args.inner;
     float* out = args.out + row * args.inner;
-    ForEach(args.inner, [&](auto d, int64_t i) HWY_ATTR {
+    ForEach(args.inner, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
       auto value = GatedValue(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i));
       if (args.round_bf16) value = RoundBf16(d, value);
       hn::StoreU(value, d, out + i);

@@ -125,6 +125,36 @@ struct Ahead {
   int64_t stride = 0, step = 0;
 };
 
+/// acc += x * one k of the panels: of BF16 pairs the even or the odd element.
+template <int kRows, int kPanels, bool kBf16, bool kOdd>
+HWY_INLINE void MultiplyRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_RESTRICT w, int64_t panel_words,
+                            const float* HWY_RESTRICT x, int64_t row_stride, const uint32_t* HWY_RESTRICT mask) {
+  const F32 d;
+  const U32 du;
+  Vec weights[2 * kPanels];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const auto raw = hn::Load(du, w + p * panel_words + half * kLanes);
+      weights[2 * p + half] = kBf16 ? Widen<kOdd>(raw, mask) : hn::BitCast(d, raw);
+    }
+  }
+  MultiplyStep(acc, weights, x, row_stride);
+}
+
+/// One storage row of the panels: two k of BF16, one of FP32. Moves `w` and `x` on.
+template <int kRows, int kPanels, bool kBf16, bool kPacked>
+HWY_INLINE void StorageRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_RESTRICT& w, int64_t panel_words,
+                           const float* HWY_RESTRICT& x, int64_t x_stride, const uint32_t* HWY_RESTRICT mask) {
+  constexpr int64_t kStep = kPacked ? kRows : 1;
+  const int64_t row_stride = kPacked ? 1 : x_stride;
+  MultiplyRow<kRows, kPanels, kBf16, false>(acc, w, panel_words, x, row_stride, mask);
+  if (kBf16) MultiplyRow<kRows, kPanels, kBf16, true>(acc, w, panel_words, x + kStep, row_stride, mask);
+  w += kWidth;
+  x += (kBf16 ? 2 : 1) * kStep;
+}
+
 /// acc[kRows][kPanels * kWidth] (+)= x[kRows][len] * panels; starts from zero if `fresh`. `ahead` only where kPacked:
 /// the panels side by side of the other kind are streams enough, and faster left to the hardware.
 template <int kRows, int kPanels, bool kBf16, bool kPacked>
@@ -133,9 +163,7 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
                        Ahead ahead) {
   constexpr int kVecs = 2 * kPanels;
   constexpr int64_t kPerRow = kBf16 ? 2 : 1;  // k in a storage row
-  constexpr int64_t kStepStride = kPacked ? kRows : 1;
   const F32 d;
-  const U32 du;
   const int64_t row_stride = kPacked ? 1 : x_stride;
   Vec c[kRows][kVecs];
 #pragma GCC unroll 12
@@ -143,24 +171,6 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) c[r][v] = fresh ? hn::Zero(d) : hn::Load(d, acc + (r * kVecs + v) * kLanes);
   }
-  const auto multiply = [&](auto odd, const float* from) HWY_ATTR {
-    Vec weights[kVecs];
-#pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) {
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const auto raw = hn::Load(du, w + p * panel_words + half * kLanes);
-        weights[2 * p + half] = kBf16 ? Widen<odd()>(raw, mask) : hn::BitCast(d, raw);
-      }
-    }
-    MultiplyStep(c, weights, from, row_stride);
-  };
-  const auto storage_row = [&]() HWY_ATTR {
-    multiply(std::false_type(), x);
-    if (kBf16) multiply(std::true_type(), x + kStepStride);
-    w += kWidth;
-    x += kPerRow * kStepStride;
-  };
   if (kPacked) {
     for (; len >= 4 * kPerRow; len -= 4 * kPerRow) {
 #pragma GCC unroll 4
@@ -170,18 +180,20 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
       }
       ahead.from += ahead.step;
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) storage_row();
+      for (int i = 0; i < 4; ++i) StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
     }
   }
   for (; len >= 2 * kPerRow; len -= 2 * kPerRow) {  // whole lines of each stream where a storage row is half of one
-    storage_row();
-    storage_row();
+    StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
+    StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
   }
   if (len >= kPerRow) {
-    storage_row();
+    StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
     len -= kPerRow;
   }
-  if (kBf16 && len != 0) multiply(std::false_type(), x);  // an odd segment's last pair: its upper half is padding
+  if (kBf16 && len != 0)
+    MultiplyRow<kRows, kPanels, kBf16, false>(c, w, panel_words, x, row_stride,
+                                              mask);  // an odd segment's last pair: its upper half is padding
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
