@@ -2,8 +2,10 @@
 //
 // Reads every valid column of the row once from memory (4 bytes an id); the exponentials read the tile again from L1.
 // One item is one (position, tile). Id i of a tile accumulates in lane i % 16 on every target, lanes add as a tree, so
-// a tile's numbers depend on its logits alone (X1). The lane maxima are maxima of disjoint sets of ids: the 32nd best
-// of them bounds the row's 32nd best value from below, which lets launch 3 skip most of the row.
+// a tile's numbers depend on its logits alone (X1), with the same bits on AVX2, AVX-512 and NEON. A machine without FMA
+// rounds the polynomial otherwise: ranks of one group should not mix with such. The lane maxima are maxima of disjoint
+// sets of ids: the 32nd best of them bounds the row's 32nd best value from below, which lets launch 3 skip most of the
+// row.
 #pragma once
 
 #include <cstdint>
