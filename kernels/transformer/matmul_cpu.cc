@@ -33,6 +33,7 @@ constexpr int64_t kBlockRows = 192;         // rows that meet a panel before the
 constexpr int64_t kBlockK = 256;            // 192 x 256 activations fit L2
 constexpr int64_t kStreams = 4;             // panels that are fetched ahead side by side
 constexpr int64_t kGroupPanels = 8;         // panels that share a k-block of the activations while it is in L2
+constexpr int64_t kWidenTiles = 8;          // so many tiles share widened weights
 constexpr int64_t kSerialWork = 64 * 1024;  // multiply-adds not worth a fork
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -41,8 +42,8 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + mu
 struct MatmulJob {
   MatmulArgs args;
   PanelView w;
-  float* packed = nullptr;    // [tile][k][rows of the tile]; null when rows are read in place
-  float* partials = nullptr;  // [threads][kMaxLevels][partial_floats]
+  float* packed = nullptr;   // [tile][k][rows of the tile]; null when rows are read in place
+  float* buffers = nullptr;  // [threads], each ThreadBuffers
   int64_t partial_floats = 0;
   alignas(64) uint32_t odd_mask[16];
 };
@@ -118,7 +119,7 @@ HWY_INLINE Vec Widen(hn::Vec<U32> pairs, const uint32_t* HWY_RESTRICT mask) {
   return hn::BitCast(d, hn::ShiftLeft<16>(pairs));
 }
 
-/// Memory that is needed soon: four places `stride` bytes apart, each moved on by `step` bytes every four storage rows.
+/// Memory that is needed soon: four places `stride` bytes apart, each moved on by `step` bytes every eight k.
 /// Four streams at once read far faster than one (the hardware's prefetchers restart at each page of each stream).
 struct Ahead {
   const char* from = nullptr;
@@ -172,15 +173,17 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
     for (int v = 0; v < kVecs; ++v) c[r][v] = fresh ? hn::Zero(d) : hn::Load(d, acc + (r * kVecs + v) * kLanes);
   }
   if (kPacked) {
-    for (; len >= 4 * kPerRow; len -= 4 * kPerRow) {
+    for (; len >= 8; len -= 8) {
 #pragma GCC unroll 4
-      for (int64_t stream = 0; stream < 4; ++stream) {
+      for (int64_t stream = 0; stream < kStreams; ++stream) {
 #pragma GCC unroll 2
         for (int64_t line = 0; line < kRowLines; ++line) hwy::Prefetch(ahead.from + stream * ahead.stride + line * 64);
       }
       ahead.from += ahead.step;
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8 / kPerRow; ++i) {
+        StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
+      }
     }
   }
   for (; len >= 2 * kPerRow; len -= 2 * kPerRow) {  // whole lines of each stream where a storage row is half of one
@@ -228,28 +231,60 @@ struct Block {
   int64_t tile_begin, tile_end, panel_begin, panel_end;
 };
 
+/// A thread's part of the scratch.
+struct ThreadBuffers {
+  float* partials;  // [kMaxLevels][partial_floats]
+  float* widened;   // [kBlockK][kWidth]
+};
+int64_t ThreadFloats(int64_t partial_floats) { return kMaxLevels * partial_floats + kBlockK * kWidth; }
+ThreadBuffers BuffersOf(const MatmulJob& job, int64_t thread) {
+  float* base = job.buffers + thread * ThreadFloats(job.partial_floats);
+  return {base, base + kMaxLevels * job.partial_floats};
+}
+
+/// BF16 weights of one panel, widened to the FP32 panel layout: [len][kWidth].
+void WidenPanel(const uint32_t* HWY_RESTRICT words, int64_t len, const uint32_t* mask, float* HWY_RESTRICT to) {
+  const F32 d;
+  const U32 du;
+  for (; len > 0; len -= 2, words += kWidth, to += 2 * kWidth) {
+    const auto low = hn::Load(du, words), high = hn::Load(du, words + kLanes);
+    hn::Store(Widen<false>(low, mask), d, to);
+    hn::Store(Widen<false>(high, mask), d, to + kLanes);
+    if (len == 1) break;
+    hn::Store(Widen<true>(low, mask), d, to + kWidth);
+    hn::Store(Widen<true>(high, mask), d, to + kWidth + kLanes);
+  }
+}
+
 /// Adds one k-block's products to the running partial sums, laid out [panel][row][kWidth]. Meanwhile each call fetches
-/// its share of what the same four panels need next: the following k-block, or the next group's first.
+/// its share of what the same four panels need next: the following k-block, or the next group's first. Many tiles share
+/// weights that are widened once; a few widen them in registers on the way.
 void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, const uint32_t* words, int64_t k,
-                    int64_t len, bool fresh, float* running) {
+                    int64_t len, bool fresh, const ThreadBuffers& buffers, float* running) {
   const int64_t first_row = tiles.begin(block.tile_begin);
   const int64_t rows = tiles.begin(block.tile_end) - first_row;
   const bool bf16 = job.w.dtype == DType::kBFloat16;
   const int64_t num_tiles = block.tile_end - block.tile_begin;
-  const int64_t share = segment_rows(job.w.dtype, len) * kRowBytes / kStreams / num_tiles;  // of one panel, a call
+  const bool widen = bf16 && num_tiles >= kWidenTiles;
+  const int64_t block_bytes = segment_rows(job.w.dtype, len) * kRowBytes;  // of one panel
+  const int64_t step = 8 * kRowBytes / (bf16 ? 2 : 1) / kStreams / num_tiles, share = len / 8 * step;
   const uint32_t* next = words + segment_rows(job.w.dtype, len) * kWidth;
-  if (next - job.w.words >= job.w.panel_words)
+  if (next - job.w.words >= job.w.panel_words) {
     next = job.w.words + (block.panel_end - block.panel_begin) * job.w.panel_words;
+  }
   for (int64_t p = block.panel_begin; p < block.panel_end; ++p) {
     const int64_t within = p - block.panel_begin, four = within / kStreams * kStreams + block.panel_begin;
+    const uint32_t* panel = words + p * job.w.panel_words;
+    if (widen) WidenPanel(panel, len, job.odd_mask, buffers.widened);
+    Ahead ahead{
+        reinterpret_cast<const char*>(next + four * job.w.panel_words) + within % kStreams * block_bytes / kStreams,
+        job.w.panel_words * 4, step};
     float* panel_sums = running + within * rows * kWidth;
-    Ahead ahead{reinterpret_cast<const char*>(next + four * job.w.panel_words) + within % kStreams * share * num_tiles,
-                job.w.panel_words * 4, kRowBytes / num_tiles};
     for (int64_t t = block.tile_begin; t < block.tile_end; ++t, ahead.from += share) {
       const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
       const float* x = job.packed + row * job.w.k + k * height;
-      PackedTile(bf16, height)(words + p * job.w.panel_words, 0, x, 0, len, panel_sums + (row - first_row) * kWidth,
-                               fresh, job.odd_mask, ahead);
+      PackedTile(bf16 && !widen, height)(widen ? reinterpret_cast<const uint32_t*>(buffers.widened) : panel, 0, x, 0,
+                                         len, panel_sums + (row - first_row) * kWidth, fresh, job.odd_mask, ahead);
     }
   }
 }
@@ -304,28 +339,28 @@ void SumSegments(const MatmulJob& job, int64_t max_block_k, int64_t floats, floa
   }
 }
 
-void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, float* partials) {
+void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, const ThreadBuffers& buffers) {
   const int64_t first_row = tiles.begin(block.tile_begin), rows = tiles.begin(block.tile_end) - first_row;
   const int64_t panels = block.panel_end - block.panel_begin;
-  SumSegments(job, kBlockK, panels * rows * kWidth, partials,
+  SumSegments(job, kBlockK, panels * rows * kWidth, buffers.partials,
               [&](const uint32_t* words, int64_t k, int64_t len, bool fresh, float* running) {
-                AddPackedBlock(job, tiles, block, words, k, len, fresh, running);
+                AddPackedBlock(job, tiles, block, words, k, len, fresh, buffers, running);
               });
-  for (int64_t p = 0; p < panels; ++p) {
-    for (int64_t r = 0; r < rows; ++r) {
-      WriteRow(job, partials + (p * rows + r) * kWidth, first_row + r, block.panel_begin + p);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t p = 0; p < panels; ++p) {
+      WriteRow(job, buffers.partials + (p * rows + r) * kWidth, first_row + r, block.panel_begin + p);
     }
   }
 }
 
-void RunPacked(const MatmulJob& job, const Block& mine, float* partials) {
+void RunPacked(const MatmulJob& job, const Block& mine, const ThreadBuffers& buffers) {
   const RowTiles tiles(job.args.m, kTileRows);
   constexpr int64_t kBlockTiles = kBlockRows / kTileRows;
   for (int64_t t = mine.tile_begin; t < mine.tile_end; t += kBlockTiles) {
     for (int64_t p = mine.panel_begin; p < mine.panel_end; p += kGroupPanels) {
       RunPackedBlock(job, tiles,
                      {t, std::min(t + kBlockTiles, mine.tile_end), p, std::min(p + kGroupPanels, mine.panel_end)},
-                     partials);
+                     buffers);
     }
   }
 }
@@ -374,11 +409,11 @@ void RunThread(const MatmulJob& job, int64_t thread, int64_t num_threads) {
   const int64_t a = thread / grid.across_panels, b = thread % grid.across_panels;
   const Block mine{num_tiles * a / grid.across_tiles, num_tiles * (a + 1) / grid.across_tiles,
                    panels * b / grid.across_panels, panels * (b + 1) / grid.across_panels};
-  float* partials = job.partials + thread * kMaxLevels * job.partial_floats;
+  const ThreadBuffers buffers = BuffersOf(job, thread);
   if (job.packed) {
-    RunPacked(job, mine, partials);
+    RunPacked(job, mine, buffers);
   } else {
-    RunDirect(job, mine, partials);
+    RunDirect(job, mine, buffers.partials);
   }
 }
 
@@ -389,6 +424,8 @@ int64_t PanelWidth() { return kWidth; }
 int64_t PartialFloats(int64_t max_rows) {
   return std::max(std::min(max_rows, kBlockRows), kDirectRows) * kGroupPanels * kWidth;
 }
+
+int64_t ThreadBytes(int64_t max_rows) { return ThreadFloats(PartialFloats(max_rows)) * 4; }
 
 void RunMatmul(MatmulJob& job, ThreadPool& pool) {
   const bool alone = pool.num_threads() == 1 || job.args.m * job.w.n * std::max<int64_t>(job.w.k, 1) <= kSerialWork;
@@ -416,13 +453,14 @@ namespace helios {
 
 HWY_EXPORT(PanelWidth);
 HWY_EXPORT(PartialFloats);
+HWY_EXPORT(ThreadBytes);
 HWY_EXPORT(RunMatmul);
 
 int64_t matmul_panel_width() { return HWY_DYNAMIC_DISPATCH(PanelWidth)(); }
 
 int64_t matmul_scratch_bytes(int64_t max_rows, int64_t max_k, int num_threads) {
   const int64_t packed = round_up(max_rows * max_k * 4, 64);
-  return packed + num_threads * kMaxLevels * HWY_DYNAMIC_DISPATCH(PartialFloats)(max_rows) * 4;
+  return packed + num_threads * HWY_DYNAMIC_DISPATCH(ThreadBytes)(max_rows);
 }
 
 void matmul(const MatmulArgs& args, void* scratch, ThreadPool& pool) {
@@ -438,7 +476,7 @@ void matmul(const MatmulArgs& args, void* scratch, ThreadPool& pool) {
     job.packed = reinterpret_cast<float*>(bytes);
     bytes += round_up(args.m * job.w.k * 4, 64);
   }
-  job.partials = reinterpret_cast<float*>(bytes);
+  job.buffers = reinterpret_cast<float*>(bytes);
   HWY_DYNAMIC_DISPATCH(RunMatmul)(job, pool);
 }
 
