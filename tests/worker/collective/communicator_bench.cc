@@ -1,7 +1,7 @@
-// Times exchanges between forked ranks: communicator_bench [shm|gloo] [world] [rounds] [cores]
+// Times exchanges between forked ranks: communicator_bench [shm|gloo] [world] [rounds] [cores] [max_bytes]
 //
 // Prints the median and the 99th percentile of rank 0, in microseconds, for a few payload sizes. `cores` limits the
-// ranks to that many cores in turn; 0 leaves them unbound.
+// ranks to that many cores in turn; 0 leaves them unbound. `max_bytes` leaves larger payloads out.
 #include <sched.h>
 
 #include <algorithm>
@@ -23,10 +23,11 @@ void bind_to_core(int index) {
   if (CPU_COUNT(&one) > 0) ::sched_setaffinity(0, sizeof one, &one);
 }
 
-bool measure(const Group& group, int rank, int rounds) {
+bool measure(const Group& group, int rank, int rounds, size_t max_bytes) {
   const auto communicator = group.join(rank);
   for (const size_t bytes :
        {size_t{0}, size_t{64}, size_t{1024}, size_t{4096}, size_t{65536}, size_t{1} << 20, size_t{8} << 20}) {
+    if (bytes > max_bytes) break;
     std::vector<std::byte> in(bytes, std::byte(rank)), out(bytes * group.world());
     const int count = bytes > 65536 ? std::max(5, rounds / 100) : rounds;
     std::vector<double> times;
@@ -54,12 +55,13 @@ int main(int argc, char** argv) {
   const int world = argc > 2 ? std::atoi(argv[2]) : 2;
   const int rounds = argc > 3 ? std::atoi(argv[3]) : 5000;
   const int cores = argc > 4 ? std::atoi(argv[4]) : 0;
+  const size_t max_bytes = argc > 5 ? std::strtoull(argv[5], nullptr, 10) : SIZE_MAX;
   const Group group(transport, world);
   std::vector<RankProcess> ranks;
   for (int rank = 0; rank < world; ++rank) {
-    ranks.emplace_back([&group, rank, rounds, cores] {
+    ranks.emplace_back([&group, rank, rounds, cores, max_bytes] {
       if (cores > 0) bind_to_core(rank % cores);
-      return measure(group, rank, rounds);
+      return measure(group, rank, rounds, max_bytes);
     });
   }
   int code = 0;
