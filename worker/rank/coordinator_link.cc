@@ -60,7 +60,8 @@ Leave CoordinatorLink::leave() const {
   return leave_;
 }
 
-void CoordinatorLink::report_fault(const std::string& message, int exit_code) {
+void CoordinatorLink::report_fault(std::string message, int exit_code) {
+  std::replace(message.begin(), message.end(), '\n', ' ');  // other libraries' words: one line in the log
   {
     std::lock_guard lock(mutex_);
     if (leave_.reason == LeaveReason::kBroken || std::exchange(fault_reported_, true)) return;

@@ -75,7 +75,7 @@ class CoordinatorLink {
   Leave leave() const;
   /// From any thread: the rank cannot go on. Tells the coordinator, once, and aborts the exchanges. Nothing when the
   /// rank leaves in a hurry anyway: what fails then is the consequence, not the cause.
-  void report_fault(const std::string& message, int exit_code = kExitRestart);
+  void report_fault(std::string message, int exit_code = kExitRestart);
   /// How the process ends: 0 when it was drained or terminated, else why not.
   int exit_code() const;
 

@@ -301,7 +301,7 @@ TEST(RankProcess, AFailingDeviceIsAFaultFromEitherThread) {
       rank.script->on_collect = [](Completion&) { throw std::runtime_error("device fell off\nthe bus"); };
     }
     coordinator.send(identity, step(1, 1));
-    EXPECT_EQ(coordinator.expect_control<Fault>().second.message, "device fell off?the bus");
+    EXPECT_EQ(coordinator.expect_control<Fault>().second.message, "device fell off the bus");
     EXPECT_EQ(rank.exit_code(), kExitRestart);
   }
 }
