@@ -1,0 +1,107 @@
+// The real programs started the other ways: by hand under torchrun's variables, and by helios-launch on two "hosts".
+#include "tests/cluster/launch/real_process.h"
+
+namespace helios::testing {
+namespace {
+
+const std::string kBin = bin_dir();
+const std::string kDemo = demo_model();
+
+void expect_nothing_left(const Scene& scene) {
+  EXPECT_TRUE(wait_until([&] { return scene.left_running().empty(); }, milliseconds(20000)));
+  for (const std::string& process : scene.left_running()) ADD_FAILURE() << "still runs: " << process;
+}
+
+/// A coordinator and two ranks under torchrun-style variables; what they answer.
+std::string serve_by_hand(const std::string& collective) {
+  const Scene scene;
+  const RealProcess::Variables master = {
+      {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", std::to_string(free_port())}, {"WORLD_SIZE", "2"}};
+  RealProcess coordinator(scene, "coordinator",
+                          {kBin + "/helios-coordinator", "--model", kDemo, "--port", "0", "--collective", collective},
+                          master);
+  std::vector<std::unique_ptr<RealProcess>> workers;
+  for (int rank = 0; rank < 2; ++rank) {
+    RealProcess::Variables variables = master;
+    variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
+    variables["LOCAL_WORLD_SIZE"] = "2";
+    workers.push_back(std::make_unique<RealProcess>(
+        scene, "worker" + std::to_string(rank),
+        std::vector<std::string>{kBin + "/helios-worker", "--model", kDemo, "--threads-per-rank", "1"}, variables));
+  }
+  const int port = coordinator.wait_for_ready_port();
+  EXPECT_GT(port, 0) << coordinator.errors() << workers[0]->errors();
+  const std::string answer = port > 0 ? completion_logprobs(port) : "";
+  coordinator.signal(SIGTERM);
+  EXPECT_EQ(coordinator.wait_for_exit(), 0);
+  for (const auto& worker : workers) EXPECT_EQ(worker->wait_for_exit(), 0) << worker->errors();
+  expect_nothing_left(scene);
+  return answer;
+}
+
+TEST(ByHand, TorchrunVariablesMakeACluster) { EXPECT_NE(serve_by_hand("auto"), ""); }
+
+TEST(ByHand, TheTransportDoesNotChangeASingleDigit) { EXPECT_EQ(serve_by_hand("shm"), serve_by_hand("gloo")); }
+
+TEST(ByHand, AnIncompleteSetOfVariablesIsRefused) {
+  const Scene scene;
+  RealProcess worker(scene, "worker", {kBin + "/helios-worker", "--model", kDemo}, {{"RANK", "0"}});
+  EXPECT_EQ(worker.wait_for_exit(), 2);
+  EXPECT_NE(worker.errors().find("WORLD_SIZE"), std::string::npos) << worker.errors();
+}
+
+TEST(TwoNodes, AreServedByOneCoordinator) {
+  const Scene scene;
+  const std::string port = std::to_string(free_port());
+  const auto node = [&](const std::string& rank) {
+    return std::vector<std::string>{kBin + "/helios-launch",
+                                    "--model",
+                                    kDemo,
+                                    "--port",
+                                    "0",
+                                    "--nnodes",
+                                    "2",
+                                    "--node-rank",
+                                    rank,
+                                    "--master-addr",
+                                    "127.0.0.1",
+                                    "--master-port",
+                                    port,
+                                    "--collective",
+                                    "gloo",
+                                    "--threads-per-rank",
+                                    "1"};
+  };
+  RealProcess second(scene, "node1", node("1"));  // may come first: it waits for the coordinator
+  RealProcess first(scene, "node0", node("0"));
+  const int http_port = first.wait_for_ready_port();
+  ASSERT_GT(http_port, 0) << first.errors() << second.errors();
+  EXPECT_NE(completion_logprobs(http_port), "");
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.wait_for_exit(), 0) << first.errors();
+  EXPECT_EQ(second.wait_for_exit(), 0) << second.errors();
+  expect_nothing_left(scene);
+}
+
+TEST(Launched, ServesAndSurvivesALostRank) {
+  const Scene scene;
+  RealProcess launch(scene, "launch", {kBin + "/helios-launch", "--model", kDemo, "--port", "0", "--nproc", "2"},
+                     {{"TMPDIR", scene.dir().string()}});
+  const int port = launch.wait_for_ready_port();
+  ASSERT_GT(port, 0) << launch.errors();
+  const std::string before = completion_logprobs(port);
+  const std::string health = http(port, "/health").body;
+  const int pid = std::atoi(json_value(health, "pid", health.find("\"rank\":1")).c_str());
+  ASSERT_GT(pid, 1) << health;
+  ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  ASSERT_TRUE(wait_until([&] { return http(port, "/readyz").status != 200; })) << "readiness goes off";
+  ASSERT_TRUE(wait_until([&] { return http(port, "/readyz").status == 200; })) << launch.errors();
+  EXPECT_EQ(completion_logprobs(port), before);
+  launch.signal(SIGTERM);
+  EXPECT_EQ(launch.wait_for_exit(), 0) << launch.errors();
+  EXPECT_EQ(launch.output(), "ready http://127.0.0.1:" + std::to_string(port) + "\n");
+  expect_nothing_left(scene);
+}
+
+}  // namespace
+}  // namespace helios::testing
