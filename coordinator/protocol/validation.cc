@@ -357,7 +357,8 @@ OutputOptions output_options(CompletionsRequest& request) {
   return {.skip_special_tokens = request.skip_special_tokens,
           .stop = std::move(request.stop),
           .include_stop_str_in_output = request.include_stop_str_in_output,
-          .tokens_as_token_ids = request.return_tokens_as_token_ids};
+          .tokens_as_token_ids = request.return_tokens_as_token_ids,
+          .min_tokens = request.min_tokens.value_or(0)};
 }
 
 Result<std::vector<SequenceRequest>> make_sequences(const CompletionsRequest& request, const GenerationPlan& plan,
