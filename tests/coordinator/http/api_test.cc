@@ -2,11 +2,11 @@
 
 #include "coordinator/http/api.h"
 
-#include <chrono>
-#include <thread>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "coordinator/http/http_server.h"
 #include "tests/coordinator/http/raw_client.h"
