@@ -276,6 +276,11 @@ Result<CoordinatorPlace> resolve_coordinator_place(const CoordinatorLaunchOption
   CoordinatorPlace found;
   found.world_size = options.world_size;
   found.source = options.world_size ? "options" : "none";
+  // Nothing is left to ask: a launcher's job around us may be one of helios-launch processes, not of workers.
+  if (options.world_size && options.rank_endpoint) {
+    found.endpoint = *options.rank_endpoint;
+    return found;
+  }
   JobPlace job;
   job.launcher = find_launcher(getenv);
   if (job.is("HELIOS_*") || job.is("torchrun")) {  // these number workers only, and the coordinator has no rank

@@ -337,6 +337,7 @@ TEST_P(CoordinatorsPlace, IsFound) {
 }
 
 const CoordinatorCase kCoordinators[] = {
+    {"OptionsInsideAJobOfLaunchers", 8, "tcp://h:1", kSlurmStep, 8, "tcp://h:1", "options"},
     {"Options", 2, "ipc:///x", {}, 2, "ipc:///x", "options"},
     {"Nothing", {}, nullptr, {}, 0, kDefaultCoordinator, "none"},
     {"Helios",
