@@ -4,7 +4,7 @@
 
 #include "kernels/base/simt.h"
 
-namespace helios::cuda {
+namespace helios {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr int kBlockThreads = 256;
@@ -30,4 +30,4 @@ __device__ inline float block_reduce(float value, float* part, Op op) {
   return value;
 }
 
-}  // namespace helios::cuda
+}  // namespace helios

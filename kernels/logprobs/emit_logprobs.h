@@ -23,7 +23,7 @@ struct EmitLogprobsArgs {
   const int32_t* counts = nullptr;     // [num_positions, tiles]
 };
 
-void emit_logprobs(const EmitLogprobsArgs& args, ThreadPool& pool);
+void emit_logprobs(const EmitLogprobsArgs& args, const Launcher& on);
 
 /// Stores pair `pair` (0 is the chosen token) of a packed position.
 void store_pair(int32_t* packed, int pair, TokenId id, float logprob);

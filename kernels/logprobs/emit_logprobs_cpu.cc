@@ -46,7 +46,8 @@ void store_alternatives(int32_t* packed, int alternatives, std::span<const SortK
   for (int i = found; i < alternatives; ++i) store_pair(packed, 1 + i, -1, kNaN);
 }
 
-void emit_logprobs(const EmitLogprobsArgs& args, ThreadPool& pool) {
+void emit_logprobs(const EmitLogprobsArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const EmitLogprobsArgs* launch = &args;
   pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) emit_position(*launch, p);

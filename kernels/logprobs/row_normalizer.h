@@ -18,7 +18,7 @@ struct RowNormalizerArgs {
   float* cuts = nullptr;              // [num_positions] out: raw logit; -inf when nothing can be ruled out
 };
 
-void row_normalizer(const RowNormalizerArgs& args, ThreadPool& pool);
+void row_normalizer(const RowNormalizerArgs& args, const Launcher& on);
 
 /// The state of the shard's segments: a whole subtree. `states` [tiles] of one position.
 LseState fold_tiles(const LseState* states, const ShardTiles& shard);

@@ -69,7 +69,8 @@ float lane_max_cut(const LseState* states, const float* lane_max, int num_tiles)
   return best.back();
 }
 
-void row_normalizer(const RowNormalizerArgs& args, ThreadPool& pool) {
+void row_normalizer(const RowNormalizerArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const RowNormalizerArgs* launch = &args;
   pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
     const int num_tiles = launch->shard->num_tiles();

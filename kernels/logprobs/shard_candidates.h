@@ -20,7 +20,7 @@ struct ShardCandidatesArgs {
   int32_t* payloads = nullptr;      // [num_positions, 256] out
 };
 
-void shard_candidates(const ShardCandidatesArgs& args, ThreadPool& pool);
+void shard_candidates(const ShardCandidatesArgs& args, const Launcher& on);
 
 struct EmitShardLogprobsArgs {
   const LogprobPosition* positions = nullptr;
@@ -33,6 +33,6 @@ struct EmitShardLogprobsArgs {
   const int32_t* gathered = nullptr;   // [world_size, num_positions, 256]
 };
 
-void emit_shard_logprobs(const EmitShardLogprobsArgs& args, ThreadPool& pool);
+void emit_shard_logprobs(const EmitShardLogprobsArgs& args, const Launcher& on);
 
 }  // namespace helios

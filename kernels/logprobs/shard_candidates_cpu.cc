@@ -67,14 +67,16 @@ void emit_position(const EmitShardLogprobsArgs& args, int64_t p) {
 
 }  // namespace
 
-void shard_candidates(const ShardCandidatesArgs& args, ThreadPool& pool) {
+void shard_candidates(const ShardCandidatesArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const ShardCandidatesArgs* launch = &args;
   pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) fill_payload(*launch, p);
   });
 }
 
-void emit_shard_logprobs(const EmitShardLogprobsArgs& args, ThreadPool& pool) {
+void emit_shard_logprobs(const EmitShardLogprobsArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const EmitShardLogprobsArgs* launch = &args;
   pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) emit_position(*launch, p);

@@ -18,7 +18,7 @@ struct ShardStatsArgs {
   float* cuts = nullptr;        // [num_positions] out: below it no id is among this shard's best 32
 };
 
-void shard_stats(const ShardStatsArgs& args, ThreadPool& pool);
+void shard_stats(const ShardStatsArgs& args, const Launcher& on);
 
 struct ShardNormalizerArgs {
   const int32_t* gathered = nullptr;  // [world_size, num_positions, 256]
@@ -27,6 +27,6 @@ struct ShardNormalizerArgs {
   float* normalizers = nullptr;  // [num_positions] out
 };
 
-void shard_normalizer(const ShardNormalizerArgs& args, ThreadPool& pool);
+void shard_normalizer(const ShardNormalizerArgs& args, const Launcher& on);
 
 }  // namespace helios

@@ -5,7 +5,8 @@
 
 namespace helios {
 
-void shard_stats(const ShardStatsArgs& args, ThreadPool& pool) {
+void shard_stats(const ShardStatsArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const ShardStatsArgs* launch = &args;
   pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
     const int num_tiles = launch->shard->num_tiles();
@@ -21,7 +22,8 @@ void shard_stats(const ShardStatsArgs& args, ThreadPool& pool) {
   });
 }
 
-void shard_normalizer(const ShardNormalizerArgs& args, ThreadPool& pool) {
+void shard_normalizer(const ShardNormalizerArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const ShardNormalizerArgs* launch = &args;
   pool.parallel_for(args.num_positions, 16, [launch](int64_t begin, int64_t end) {
     std::array<LseState, kCanonicalSegments> subtrees;

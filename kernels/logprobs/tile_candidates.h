@@ -25,6 +25,6 @@ struct TileCandidatesArgs {
   int32_t* counts = nullptr;           // [num_positions, tiles] out: keys kept, or kTileNotRead
 };
 
-void tile_candidates(const TileCandidatesArgs& args, ThreadPool& pool);
+void tile_candidates(const TileCandidatesArgs& args, const Launcher& on);
 
 }  // namespace helios

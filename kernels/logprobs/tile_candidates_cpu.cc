@@ -106,7 +106,8 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 HWY_EXPORT(tile_candidates_items);
 
-void tile_candidates(const TileCandidatesArgs& args, ThreadPool& pool) {
+void tile_candidates(const TileCandidatesArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const TileCandidatesArgs* launch = &args;
   pool.parallel_for(static_cast<int64_t>(args.num_positions) * args.shard->num_tiles(), 16,
                     [launch](int64_t begin, int64_t end) {

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 #include "kernels/logprobs/logprob_position.h"
 #include "kernels/logprobs/lse_state.h"
 #include "kernels/logprobs/vocab_tiles.h"
@@ -27,6 +27,6 @@ struct TileStatsArgs {
   float* lane_max = nullptr;   // [num_positions, tiles, 16] out; -inf for a lane without ids
 };
 
-void tile_stats(const TileStatsArgs& args, ThreadPool& pool);
+void tile_stats(const TileStatsArgs& args, const Launcher& on);
 
 }  // namespace helios

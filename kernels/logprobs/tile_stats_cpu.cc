@@ -76,7 +76,8 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 HWY_EXPORT(tile_stats_items);
 
-void tile_stats(const TileStatsArgs& args, ThreadPool& pool) {
+void tile_stats(const TileStatsArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const TileStatsArgs* launch = &args;  // one pointer: the function object stays in its own small storage
   pool.parallel_for(static_cast<int64_t>(args.num_positions) * args.shard->num_tiles(), 4,
                     [launch](int64_t begin, int64_t end) {

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 #include "kernels/logprobs/vocab_tiles.h"
 #include "kernels/sampling/philox.h"
 #include "kernels/sampling/row_scan.h"
@@ -32,6 +32,6 @@ struct GumbelDrawArgs {
   SampledToken* best = nullptr;       // [num_rows] out: this shard's winner; id -1 when nothing here survives
 };
 
-void gumbel_draw(const GumbelDrawArgs& args, ThreadPool& pool);
+void gumbel_draw(const GumbelDrawArgs& args, const Launcher& on);
 
 }  // namespace helios

@@ -158,7 +158,8 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 HWY_EXPORT(gumbel_draw_items);
 
-void gumbel_draw(const GumbelDrawArgs& args, ThreadPool& pool) {
+void gumbel_draw(const GumbelDrawArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const GumbelDrawArgs* launch = &args;
   const int num_tiles = args.shard->num_tiles();
   pool.parallel_for(static_cast<int64_t>(args.num_rows) * num_tiles, 8, [launch](int64_t begin, int64_t end) {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 #include "kernels/logprobs/vocab_tiles.h"
 #include "kernels/sampling/sampling_row.h"
 
@@ -27,7 +27,7 @@ struct RowScanArgs {
   float* lane_max = nullptr;  // [num_rows, tiles, 16] out
 };
 
-void row_scan(const RowScanArgs& args, ThreadPool& pool);
+void row_scan(const RowScanArgs& args, const Launcher& on);
 
 struct RowSummaryArgs {
   const float* logits = nullptr;
@@ -39,6 +39,6 @@ struct RowSummaryArgs {
   float* lane_max = nullptr;  // reordered
 };
 
-void row_summary(const RowSummaryArgs& args, ThreadPool& pool);
+void row_summary(const RowSummaryArgs& args, const Launcher& on);
 
 }  // namespace helios

@@ -69,7 +69,8 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 HWY_EXPORT(row_scan_items);
 
-void row_scan(const RowScanArgs& args, ThreadPool& pool) {
+void row_scan(const RowScanArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const RowScanArgs* launch = &args;
   pool.parallel_for(static_cast<int64_t>(args.num_rows) * args.shard->num_tiles(), 8,
                     [launch](int64_t begin, int64_t end) {
@@ -103,7 +104,8 @@ static void summarize(const RowSummaryArgs& args, int64_t index) {
   }
 }
 
-void row_summary(const RowSummaryArgs& args, ThreadPool& pool) {
+void row_summary(const RowSummaryArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const RowSummaryArgs* launch = &args;
   pool.parallel_for(args.num_rows, 2, [launch](int64_t begin, int64_t end) {
     for (int64_t index = begin; index < end; ++index) summarize(*launch, index);

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 #include "kernels/logprobs/vocab_tiles.h"
 #include "kernels/sampling/row_scan.h"
 #include "kernels/sampling/sampling_row.h"
@@ -59,6 +59,6 @@ struct SearchBinsArgs {
 };
 
 /// One round's bins of this shard. One item is one (search, tile); a tile below the range is not read.
-void search_bins(const SearchBinsArgs& args, ThreadPool& pool);
+void search_bins(const SearchBinsArgs& args, const Launcher& on);
 
 }  // namespace helios

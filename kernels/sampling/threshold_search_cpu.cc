@@ -346,7 +346,8 @@ bool ThresholdSearch::descend_linear(const uint64_t* bins) {
   return false;
 }
 
-void search_bins(const SearchBinsArgs& args, ThreadPool& pool) {
+void search_bins(const SearchBinsArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   const SearchBinsArgs* launch = &args;
   pool.run([launch](int thread, int num_threads) {
     const int64_t items = static_cast<int64_t>(launch->num_searches) * launch->shard->num_tiles();

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 
 namespace helios {
 
@@ -61,7 +61,7 @@ struct RopeAndCacheArgs {
   KvLayer cache;
   bool round_bf16 = false;
 };
-void rope_and_cache(const RopeAndCacheArgs& args, ThreadPool& pool);
+void rope_and_cache(const RopeAndCacheArgs& args, const Launcher& on);
 
 /// out [rows, q_heads * head_dim] = softmax(q k^T * scale) v over the row's visible keys. Dead rows give zeros.
 struct AttentionArgs {
@@ -75,6 +75,6 @@ struct AttentionArgs {
   bool round_bf16 = false;
 };
 int64_t attention_scratch_bytes(const AttentionShape& shape, int num_threads);
-void paged_attention(const AttentionArgs& args, void* scratch, ThreadPool& pool);
+void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& on);
 
 }  // namespace helios

@@ -340,7 +340,8 @@ namespace helios {
 HWY_EXPORT(RopeAndCacheRows);
 HWY_EXPORT(AttentionThread);
 
-void rope_and_cache(const RopeAndCacheArgs& args, ThreadPool& pool) {
+void rope_and_cache(const RopeAndCacheArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   constexpr int64_t kElementsWorthAFork = 16384;
   const int64_t row = static_cast<int64_t>(args.shape.q_heads + 2 * args.shape.kv_heads) * args.shape.head_dim;
   const int64_t grain = std::max<int64_t>(1, kElementsWorthAFork / std::max<int64_t>(row, 1));
@@ -353,7 +354,8 @@ int64_t attention_scratch_bytes(const AttentionShape& shape, int num_threads) {
   return num_threads * pass_floats(shape.head_dim) * static_cast<int64_t>(sizeof(float));
 }
 
-void paged_attention(const AttentionArgs& args, void* scratch, ThreadPool& pool) {
+void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   if (args.rows.rows == 0 || args.shape.q_heads == 0 || args.shape.kv_heads == 0) return;
   // Items as large as one pass can take, but four a thread where there are rows enough.
   const int64_t group = std::max(1, args.shape.q_heads / args.shape.kv_heads);

@@ -1,14 +1,15 @@
 // Rotary embedding, cache writes and paged attention on CUDA.
 //
 // Attention maps one block to a (row, query head). Each KV block of 32 positions is one step: every warp scores the 32
-// positions (a lane a position, keys transposed so that lanes read consecutive words) over its share of head_dim, warp 0
-// folds the shares in ascending order into the running softmax, and each thread accumulates its columns of v. The order of
-// operations depends on the row's position alone (X1). Bytes a (row, head): 8 * head_dim * visible positions.
+// positions (a lane a position, keys transposed so that lanes read consecutive words) over its share of head_dim, warp
+// 0 folds the shares in ascending order into the running softmax, and each thread accumulates its columns of v. The
+// order of operations depends on the row's position alone (X1). Bytes a (row, head): 8 * head_dim * visible positions.
 #include "common/base/check.h"
 #include "kernels/base/block_reduce.cuh"
-#include "kernels/transformer/transformer_cuda.h"
+#include "kernels/base/dtype.h"
+#include "kernels/transformer/attention.h"
 
-namespace helios::cuda {
+namespace helios {
 namespace {
 
 constexpr int kAttentionThreads = 128;
@@ -47,13 +48,15 @@ __global__ void rope_and_cache_kernel(RopeAndCacheArgs a) {
       const int i = d < half ? d : d - half;
       const float cosine = a.rope.cos[static_cast<int64_t>(position) * half + i];
       const float sine = a.rope.sin[static_cast<int64_t>(position) * half + i];
-      value = d < half ? rotated[d] * cosine - rotated[d + half] * sine : rotated[d] * cosine + rotated[d - half] * sine;
+      value =
+          d < half ? rotated[d] * cosine - rotated[d + half] * sine : rotated[d] * cosine + rotated[d - half] * sine;
     }
     x[d] = round_if(value, a.round_bf16);
   }
   if (head < s.q_heads) return;
   const int kv = is_value ? head - s.q_heads - s.kv_heads : head - s.q_heads;
-  const int64_t block = a.rows.block_tables[static_cast<int64_t>(a.rows.slots[row]) * a.rows.max_blocks + position / kKvBlockSize];
+  const int64_t block =
+      a.rows.block_tables[static_cast<int64_t>(a.rows.slots[row]) * a.rows.max_blocks + position / kKvBlockSize];
   const int offset = position % kKvBlockSize;
   const int64_t base = (block * s.kv_heads + kv) * s.head_dim * kKvBlockSize;
   for (int d = lane; d < s.head_dim; d += kWarpSize) {
@@ -97,7 +100,8 @@ __global__ void paged_attention_kernel(AttentionArgs a) {
     const bool visible = key >= first && key <= position;
     float share = 0.0f;
     for (int d = begin; d < end; ++d) {
-      share = fmaf(query[d], visible ? a.cache.keys[base + static_cast<int64_t>(d) * kKvBlockSize + lane] : 0.0f, share);
+      share =
+          fmaf(query[d], visible ? a.cache.keys[base + static_cast<int64_t>(d) * kKvBlockSize + lane] : 0.0f, share);
     }
     shares[warp][lane] = share;
     __syncthreads();
@@ -106,7 +110,8 @@ __global__ void paged_attention_kernel(AttentionArgs a) {
       for (int w = 0; w < kAttentionWarps; ++w) score += shares[w][lane];
       score = visible ? score * s.scale : -INFINITY;
       float block_max = score;
-      for (int step = kWarpSize / 2; step > 0; step >>= 1) block_max = fmaxf(block_max, __shfl_xor_sync(~0u, block_max, step));
+      for (int step = kWarpSize / 2; step > 0; step >>= 1)
+        block_max = fmaxf(block_max, __shfl_xor_sync(~0u, block_max, step));
       const float new_max = fmaxf(running_max, block_max);
       const float weight = visible ? expf(score - new_max) : 0.0f;
       float block_sum = weight;
@@ -122,29 +127,34 @@ __global__ void paged_attention_kernel(AttentionArgs a) {
     const int low = max(first - index * kKvBlockSize, 0), high = min(position - index * kKvBlockSize + 1, kKvBlockSize);
     for (int c = 0, d = thread; d < s.head_dim; ++c, d += kAttentionThreads) {
       float sum = columns[c] * factor;
-      for (int j = low; j < high; ++j) sum = fmaf(weights[j], a.cache.values[base + static_cast<int64_t>(j) * s.head_dim + d], sum);
+      for (int j = low; j < high; ++j)
+        sum = fmaf(weights[j], a.cache.values[base + static_cast<int64_t>(j) * s.head_dim + d], sum);
       columns[c] = sum;
     }
     __syncthreads();
   }
   const float inverse = 1.0f / total;
-  for (int c = 0, d = thread; d < s.head_dim; ++c, d += kAttentionThreads) out[d] = round_if(columns[c] * inverse, a.round_bf16);
+  for (int c = 0, d = thread; d < s.head_dim; ++c, d += kAttentionThreads)
+    out[d] = round_if(columns[c] * inverse, a.round_bf16);
 }
 
 }  // namespace
 
-void rope_and_cache(const RopeAndCacheArgs& args, simt::Stream stream) {
+void rope_and_cache(const RopeAndCacheArgs& args, const Launcher& on) {
   const int heads = args.shape.q_heads + 2 * args.shape.kv_heads;
   if (args.rows.rows == 0 || heads == 0) return;
-  simt::launch(rope_and_cache_kernel, dim3(static_cast<unsigned>(args.rows.rows), static_cast<unsigned>(heads)), dim3(kWarpSize),
-               args.shape.head_dim * sizeof(float), stream, args);
+  simt::launch(rope_and_cache_kernel, dim3(static_cast<unsigned>(args.rows.rows), static_cast<unsigned>(heads)),
+               dim3(kWarpSize), args.shape.head_dim * sizeof(float), static_cast<simt::Stream>(on.stream()), args);
 }
 
-void paged_attention(const AttentionArgs& args, simt::Stream stream) {
+int64_t attention_scratch_bytes(const AttentionShape&, int) { return 0; }
+
+void paged_attention(const AttentionArgs& args, void*, const Launcher& on) {
   HELIOS_CHECK(args.shape.head_dim <= kMaxHeadDim, args.shape.head_dim);
   if (args.rows.rows == 0 || args.shape.q_heads == 0) return;
-  simt::launch(paged_attention_kernel, dim3(static_cast<unsigned>(args.rows.rows), static_cast<unsigned>(args.shape.q_heads)),
-               dim3(kAttentionThreads), 0, stream, args);
+  simt::launch(paged_attention_kernel,
+               dim3(static_cast<unsigned>(args.rows.rows), static_cast<unsigned>(args.shape.q_heads)),
+               dim3(kAttentionThreads), 0, static_cast<simt::Stream>(on.stream()), args);
 }
 
-}  // namespace helios::cuda
+}  // namespace helios

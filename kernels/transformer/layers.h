@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 
 namespace helios {
 
@@ -22,7 +22,7 @@ struct EmbedArgs {
   float* out = nullptr;  // [rows, hidden]
   bool round_bf16 = false;
 };
-void embed(const EmbedArgs& args, ThreadPool& pool);
+void embed(const EmbedArgs& args, const Launcher& on);
 
 /// out = x / sqrt(mean(x^2) + eps) * weight. `x` and `out` may be the same.
 struct RmsNormArgs {
@@ -36,7 +36,7 @@ struct RmsNormArgs {
   int64_t out_stride = 0;
   bool round_bf16 = false;
 };
-void rms_norm(const RmsNormArgs& args, ThreadPool& pool);
+void rms_norm(const RmsNormArgs& args, const Launcher& on);
 
 /// residual[r][c] += tree over the ranks' partial sums. `partials` is [world, rows, hidden], rank-major, as gathered;
 /// world 1, 2, 4 or 8; the tree is the upper part of matmul's. `bias` [hidden] or null is added to the tree's sum first.
@@ -48,7 +48,7 @@ struct AddPartialsArgs {
   const float* bias = nullptr;
   float* residual = nullptr;  // [rows, hidden]
 };
-void add_partials(const AddPartialsArgs& args, ThreadPool& pool);
+void add_partials(const AddPartialsArgs& args, const Launcher& on);
 
 /// out[r][i] = silu(gate_up[r][i]) * gate_up[r][inner + i].
 struct GatedMlpArgs {
@@ -58,6 +58,6 @@ struct GatedMlpArgs {
   float* out = nullptr;  // [rows, inner]
   bool round_bf16 = false;
 };
-void gated_mlp(const GatedMlpArgs& args, ThreadPool& pool);
+void gated_mlp(const GatedMlpArgs& args, const Launcher& on);
 
 }  // namespace helios

@@ -120,26 +120,30 @@ int64_t rows_a_piece(int64_t row_elements) {
 
 }  // namespace
 
-void embed(const EmbedArgs& args, ThreadPool& pool) {
+void embed(const EmbedArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   pool.parallel_for(args.rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(EmbedRows)(args, begin, end);
   });
 }
 
-void rms_norm(const RmsNormArgs& args, ThreadPool& pool) {
+void rms_norm(const RmsNormArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   pool.parallel_for(args.rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(NormRows)(args, begin, end);
   });
 }
 
-void add_partials(const AddPartialsArgs& args, ThreadPool& pool) {
+void add_partials(const AddPartialsArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   HELIOS_CHECK(args.world == 1 || args.world == 2 || args.world == 4 || args.world == 8, args.world);
   pool.parallel_for(args.rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(AddPartialRows)(args, begin, end);
   });
 }
 
-void gated_mlp(const GatedMlpArgs& args, ThreadPool& pool) {
+void gated_mlp(const GatedMlpArgs& args, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   pool.parallel_for(args.rows, rows_a_piece(args.inner), [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(GatedRows)(args, begin, end);
   });

@@ -1,18 +1,22 @@
-// Row-wise operations on CUDA. One block a row for what reduces over a row (rms_norm), one thread an element for the rest;
-// every one reads and writes each element once, so all are bound by memory bandwidth.
+// Row-wise operations on CUDA. One block a row for what reduces over a row (rms_norm), one thread an element for the
+// rest; every one reads and writes each element once, so all are bound by memory bandwidth.
 #include "kernels/base/block_reduce.cuh"
-#include "kernels/transformer/transformer_cuda.h"
+#include "kernels/base/dtype.h"
+#include "kernels/transformer/layers.h"
 
-namespace helios::cuda {
+namespace helios {
 namespace {
 
 __device__ inline float maybe_round(float value, bool round_bf16) { return round_bf16 ? round_to_bf16(value) : value; }
 
 __device__ inline float widen(const void* data, DType dtype, int64_t index) {
   switch (dtype) {
-    case DType::kFloat32: return static_cast<const float*>(data)[index];
-    case DType::kBFloat16: return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
-    case DType::kFloat16: return f16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case DType::kFloat32:
+      return static_cast<const float*>(data)[index];
+    case DType::kBFloat16:
+      return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case DType::kFloat16:
+      return f16_to_float(static_cast<const uint16_t*>(data)[index]);
   }
   return 0.0f;
 }
@@ -22,7 +26,8 @@ __global__ void embed_kernel(EmbedArgs a) {
   const int64_t row = blockIdx.x;
   const int32_t token = a.tokens[row];
   for (int64_t c = threadIdx.x; c < a.hidden; c += blockDim.x) {
-    a.out[row * a.hidden + c] = token < 0 ? 0.0f : maybe_round(widen(a.table, a.dtype, token * a.hidden + c), a.round_bf16);
+    a.out[row * a.hidden + c] =
+        token < 0 ? 0.0f : maybe_round(widen(a.table, a.dtype, token * a.hidden + c), a.round_bf16);
   }
 }
 
@@ -67,24 +72,28 @@ unsigned blocks_for(int64_t count) { return static_cast<unsigned>((count + kBloc
 
 }  // namespace
 
-void embed(const EmbedArgs& args, simt::Stream stream) {
+void embed(const EmbedArgs& args, const Launcher& on) {
   if (args.rows == 0) return;
-  simt::launch(embed_kernel, dim3(static_cast<unsigned>(args.rows)), dim3(kBlockThreads), 0, stream, args);
+  simt::launch(embed_kernel, dim3(static_cast<unsigned>(args.rows)), dim3(kBlockThreads), 0,
+               static_cast<simt::Stream>(on.stream()), args);
 }
 
-void rms_norm(const RmsNormArgs& args, simt::Stream stream) {
+void rms_norm(const RmsNormArgs& args, const Launcher& on) {
   if (args.rows == 0) return;
-  simt::launch(rms_norm_kernel, dim3(static_cast<unsigned>(args.rows)), dim3(kBlockThreads), 0, stream, args);
+  simt::launch(rms_norm_kernel, dim3(static_cast<unsigned>(args.rows)), dim3(kBlockThreads), 0,
+               static_cast<simt::Stream>(on.stream()), args);
 }
 
-void add_partials(const AddPartialsArgs& args, simt::Stream stream) {
+void add_partials(const AddPartialsArgs& args, const Launcher& on) {
   if (args.rows == 0) return;
-  simt::launch(add_partials_kernel, dim3(blocks_for(args.rows * args.hidden)), dim3(kBlockThreads), 0, stream, args);
+  simt::launch(add_partials_kernel, dim3(blocks_for(args.rows * args.hidden)), dim3(kBlockThreads), 0,
+               static_cast<simt::Stream>(on.stream()), args);
 }
 
-void gated_mlp(const GatedMlpArgs& args, simt::Stream stream) {
+void gated_mlp(const GatedMlpArgs& args, const Launcher& on) {
   if (args.rows == 0 || args.inner == 0) return;
-  simt::launch(gated_mlp_kernel, dim3(blocks_for(args.rows * args.inner)), dim3(kBlockThreads), 0, stream, args);
+  simt::launch(gated_mlp_kernel, dim3(blocks_for(args.rows * args.inner)), dim3(kBlockThreads), 0,
+               static_cast<simt::Stream>(on.stream()), args);
 }
 
-}  // namespace helios::cuda
+}  // namespace helios

@@ -14,6 +14,7 @@
 
 #include "kernels/base/aligned_buffer.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/launcher.h"
 #include "kernels/base/thread_pool.h"
 
 namespace helios {
@@ -66,7 +67,7 @@ struct MatmulArgs {
 int64_t matmul_scratch_bytes(int64_t max_rows, int64_t max_k, int num_threads);
 
 /// Allocates nothing: `scratch` is matmul_scratch_bytes() long and 64-byte aligned.
-void matmul(const MatmulArgs& args, void* scratch, ThreadPool& pool);
+void matmul(const MatmulArgs& args, void* scratch, const Launcher& on);
 
 /// Plain float64 definition, row-major weights; tests only.
 void matmul_reference(const float* x, int64_t m, int64_t k, const float* w, int64_t n, const float* bias, double* out);

@@ -463,7 +463,8 @@ int64_t matmul_scratch_bytes(int64_t max_rows, int64_t max_k, int num_threads) {
   return packed + num_threads * HWY_DYNAMIC_DISPATCH(ThreadBytes)(max_rows);
 }
 
-void matmul(const MatmulArgs& args, void* scratch, ThreadPool& pool) {
+void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
+  ThreadPool& pool = on.pool();
   if (args.m == 0 || args.w->n() == 0) return;
   MatmulJob job;
   std::fill_n(job.odd_mask, 16, 0xffff0000u);

@@ -20,10 +20,10 @@ class InProcessGroup {
  public:
   explicit InProcessGroup(int world) : world_(world), parts_(world) {}
 
-  void exchange(int rank, std::span<const std::byte> in, std::span<std::byte> out) {
+  void exchange(int rank, std::span<const std::byte> in, std::byte* out, size_t rank_stride) {
     parts_[rank].assign(in.begin(), in.end());
     wait();  // everybody has written
-    for (int r = 0; r < world_; ++r) std::memcpy(out.data() + r * in.size(), parts_[r].data(), in.size());
+    for (int r = 0; r < world_; ++r) std::memcpy(out + r * rank_stride, parts_[r].data(), in.size());
     wait();  // everybody has read
   }
 
@@ -64,7 +64,9 @@ class InProcessCommunicator final : public Communicator {
   InProcessCommunicator(InProcessGroup& group, int rank) : group_(group), rank_(rank) {}
   Rank rank() const override { return Rank(rank_); }
   int world_size() const override { return group_.world(); }
-  void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override { group_.exchange(rank_, in, out); }
+  void gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) override {
+    group_.exchange(rank_, in, out, rank_stride);
+  }
   void barrier() override { group_.wait(); }
   void abort(const std::string& reason) noexcept override { group_.abort(reason); }
 

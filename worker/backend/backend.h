@@ -14,6 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/base/launcher.h"
+
 namespace helios {
 
 /// The device failed or ran out of memory. Collective failures inside a graph keep their own type.
@@ -92,8 +94,9 @@ class Stream {
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Graph> end_capture() = 0;
   /// A kernel or an exchange with fixed pointers; only inside a capture. On the CPU `call` runs at each replay; on CUDA
-  /// it runs once, now, and what it launches is captured. It may throw CollectiveError.
-  virtual void launch(std::function<void()> call) = 0;
+  /// it runs once, now, and what it launches is captured: so it may read no device memory itself. It may throw
+  /// CollectiveError.
+  virtual void launch(std::function<void(const Launcher&)> call) = 0;
   virtual void replay(const Graph& graph) = 0;
 
   /// Waits for everything enqueued; rethrows a failure.
@@ -105,6 +108,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  // "cpu", "cuda"
+  /// For work on the host while the core is prepared, such as packing weights; on the CPU the kernels' own threads.
+  virtual ThreadPool& host_pool() = 0;
 
   /// Throw DeviceError, naming the size.
   virtual Memory device_memory(size_t bytes) = 0;
@@ -116,6 +121,10 @@ class Backend {
   virtual std::unique_ptr<Event> make_event() = 0;
 };
 
-std::unique_ptr<Backend> make_cpu_backend();
+/// A constant table in device memory; waits for the copy. For preparation. Throws DeviceError.
+Memory device_copy(Backend& backend, const void* data, size_t bytes);
+
+/// Kernels run on `num_threads` threads, a stream's own among them; one stream launches.
+std::unique_ptr<Backend> make_cpu_backend(int num_threads = 1);
 
 }  // namespace helios

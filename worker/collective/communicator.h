@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -29,10 +30,15 @@ class Communicator {
   virtual Rank rank() const = 0;
   virtual int world_size() const = 0;
 
-  /// Every rank gives `in`; `out` holds world_size * in.size() bytes, rank r's at r * in.size(). `in` may not overlap
-  /// `out`, except that it may be exactly this rank's own part of it. Sizes agree on all ranks.
-  /// Throws CollectiveError.
-  virtual void all_gather(std::span<const std::byte> in, std::span<std::byte> out) = 0;
+  /// Every rank gives `in`; rank r's part comes to out + r * rank_stride. `in` may not overlap the parts, except that
+  /// it may be exactly this rank's own. Sizes agree on all ranks. Throws CollectiveError.
+  virtual void gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) = 0;
+
+  /// An exchange of a step: `in` [max_rows, row_bytes] and `out` [world, max_rows, row_bytes] in device memory, of
+  /// which the first *num_rows rows are this step's, the same number on every rank. On the CPU only those travel, and
+  /// for none nothing is exchanged; a device whose exchanges are captured sends max_rows, because only its kernels can
+  /// read the count. `in` may be this rank's part of `out`. Throws CollectiveError.
+  virtual void all_gather_rows(const void* in, void* out, size_t row_bytes, const int32_t* num_rows, int64_t max_rows);
 
   /// Returns when every rank has come. Throws CollectiveError.
   virtual void barrier() = 0;
@@ -40,6 +46,9 @@ class Communicator {
   /// From any thread: pending and later calls throw CollectiveError on this rank (and, where the transport can, on its
   /// peers).
   virtual void abort(const std::string& reason) noexcept = 0;
+
+  /// `out` holds world_size * in.size() bytes, rank r's at r * in.size().
+  void all_gather(std::span<const std::byte> in, std::span<std::byte> out);
 
   /// All-gather of typed words.
   template <class T>
@@ -53,7 +62,7 @@ class SingleRankCommunicator final : public Communicator {
  public:
   Rank rank() const override { return Rank(0); }
   int world_size() const override { return 1; }
-  void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override;
+  void gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) override;
   void barrier() override {}
   void abort(const std::string&) noexcept override {}
 };

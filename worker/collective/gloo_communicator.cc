@@ -103,12 +103,17 @@ class GlooCommunicator final : public Communicator {
   Rank rank() const override { return rank_; }
   int world_size() const override { return context_->size; }
 
-  void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override {
-    HELIOS_CHECK(out.size() == in.size() * world_size(), out.size(), in.size(), world_size());
+  void gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) override {
+    const size_t world = static_cast<size_t>(world_size());
     if (in.empty()) {
       exchange({}, {}, Kind::kEmpty, timeout_);  // the ranks stay in step
-    } else {
-      exchange(in, out, Kind::kPayload, timeout_);
+    } else if (rank_stride == in.size()) {
+      exchange(in, {out, in.size() * world}, Kind::kPayload, timeout_);
+    } else {  // Gloo gathers side by side
+      if (gathered_.size() < in.size() * world) gathered_.resize(in.size() * world);
+      exchange(in, {gathered_.data(), in.size() * world}, Kind::kPayload, timeout_);
+      for (size_t r = 0; r < world; ++r)
+        std::memcpy(out + r * rank_stride, gathered_.data() + r * in.size(), in.size());
     }
   }
 
@@ -265,6 +270,7 @@ class GlooCommunicator final : public Communicator {
   const std::shared_ptr<gloo::rendezvous::Context> context_;
   uint64_t count_ = 0;
 
+  std::vector<std::byte> gathered_;  // of an exchange whose parts do not lie side by side
   std::vector<std::byte> watched_bytes_;
   std::unique_ptr<gloo::transport::UnboundBuffer> watched_;
   std::thread watcher_;

@@ -108,11 +108,10 @@ ShmCommunicator::~ShmCommunicator() {
   futex_wake_all(segment_->header().arrivals);
 }
 
-void ShmCommunicator::all_gather(std::span<const std::byte> in, std::span<std::byte> out) {
+void ShmCommunicator::gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) {
   const int world = world_size();
   const size_t bytes = in.size();
-  HELIOS_CHECK(out.size() == bytes * world, out.size(), bytes, world);
-  std::byte* own = out.data() + rank_.value * bytes;
+  std::byte* own = out + rank_.value * rank_stride;
   size_t begin = 0;
   do {  // once also for an empty payload: the ranks stay in step
     const size_t piece = std::min(bytes - begin, kShmSlotBytes);
@@ -125,7 +124,7 @@ void ShmCommunicator::all_gather(std::span<const std::byte> in, std::span<std::b
     for (int step = 1; step < world; ++step) {
       const int peer = (rank_.value + step) % world;
       check_same_payload(peer, bytes);
-      copy_in_portions(out.data() + peer * bytes + begin, segment_->slot(peer, which), piece);
+      copy_in_portions(out + peer * rank_stride + begin, segment_->slot(peer, which), piece);
     }
     begin += piece;
   } while (begin < bytes);

@@ -30,7 +30,7 @@ class ShmCommunicator final : public Communicator {
 
   Rank rank() const override { return rank_; }
   int world_size() const override { return segment_->world_size(); }
-  void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override;
+  void gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) override;
   void barrier() override;
   /// Also wakes the peers, in whatever process; they throw with the same reason.
   void abort(const std::string& reason) noexcept override;

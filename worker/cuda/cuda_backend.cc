@@ -9,7 +9,9 @@ namespace {
 
 class CudaEvent final : public Event {
  public:
-  CudaEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "create an event"); }
+  CudaEvent() {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "create an event");
+  }
   ~CudaEvent() override { cudaEventDestroy(event_); }
   void synchronize() override { check(cudaEventSynchronize(event_), "wait for an event"); }
   bool query() const override { return cudaEventQuery(event_) != cudaErrorNotReady; }
@@ -48,7 +50,8 @@ class CudaStream final : public Stream {
   void copy(void* to, const void* from, size_t bytes) override {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
   }
-  void copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes, size_t rows) override {
+  void copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
+                 size_t rows) override {
     check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault, stream_), "copy rows");
   }
   void record(Event& event) override {
@@ -66,8 +69,8 @@ class CudaStream final : public Stream {
     check(cudaStreamEndCapture(stream_, &graph), "end a capture");
     return std::make_unique<CudaGraph>(graph);
   }
-  void launch(std::function<void()> call) override {
-    call();  // its kernels and exchanges go to this stream and are captured
+  void launch(std::function<void(const Launcher&)> call) override {
+    call(Launcher::on_stream(stream_));  // its kernels and exchanges go to this stream and are captured
     check(cudaGetLastError(), "launch");
   }
   void replay(const Graph& graph) override {
@@ -83,8 +86,9 @@ class CudaStream final : public Stream {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(int device) : device_(device) { use(); }
+  CudaBackend(int device, int host_threads) : device_(device), host_pool_(host_threads) { use(); }
   std::string_view name() const override { return "cuda"; }
+  ThreadPool& host_pool() override { return host_pool_; }
 
   Memory device_memory(size_t bytes) override {
     use();
@@ -97,7 +101,8 @@ class CudaBackend final : public Backend {
   Memory pinned_memory(size_t bytes) override {
     use();
     void* data = nullptr;
-    check(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), fmt::format("allocate {} bytes of pinned memory", bytes).c_str());
+    check(cudaHostAlloc(&data, bytes, cudaHostAllocDefault),
+          fmt::format("allocate {} bytes of pinned memory", bytes).c_str());
     std::memset(data, 0, bytes);
     return Memory(data, bytes, [](void* p, size_t) { cudaFreeHost(p); });
   }
@@ -120,6 +125,7 @@ class CudaBackend final : public Backend {
   void use() const { check(cudaSetDevice(device_), "select the device"); }  // the current device is a thread's own
 
   const int device_;
+  ThreadPool host_pool_;
 };
 
 }  // namespace
@@ -129,7 +135,9 @@ void check(cudaError_t status, const char* what) {
   throw DeviceError(fmt::format("CUDA cannot {}: {}", what, cudaGetErrorString(status)));
 }
 
-std::unique_ptr<Backend> make_backend(int device) { return std::make_unique<CudaBackend>(device); }
+std::unique_ptr<Backend> make_backend(int device, int host_threads) {
+  return std::make_unique<CudaBackend>(device, host_threads);
+}
 
 cudaStream_t native_stream(Stream& stream) { return static_cast<CudaStream&>(stream).native(); }
 

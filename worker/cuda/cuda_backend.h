@@ -10,7 +10,7 @@ namespace helios::cuda {
 /// Throws DeviceError naming what was tried.
 void check(cudaError_t status, const char* what);
 
-std::unique_ptr<Backend> make_backend(int device);
+std::unique_ptr<Backend> make_backend(int device, int host_threads);
 
 /// `stream` comes from this backend.
 cudaStream_t native_stream(Stream& stream);

@@ -21,8 +21,8 @@ Result<const CudaModule*> load_cuda_module() {
   if (!factory) return Error{Errc::kMismatch, fmt::format("{} is not a Helios CUDA module", path)};
   const CudaModule* module = factory();
   if (module->version != kCudaModuleVersion) {
-    return Error{Errc::kMismatch, fmt::format("{}: expected module version {}, found {}", path, kCudaModuleVersion,
-                                              module->version)};
+    return Error{Errc::kMismatch,
+                 fmt::format("{}: expected module version {}, found {}", path, kCudaModuleVersion, module->version)};
   }
   return module;
 }

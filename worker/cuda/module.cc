@@ -11,7 +11,8 @@ namespace {
 Result<int> probe() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) return Error{Errc::kUnavailable, std::string("no CUDA device: ") + cudaGetErrorString(status)};
+  if (status != cudaSuccess)
+    return Error{Errc::kUnavailable, std::string("no CUDA device: ") + cudaGetErrorString(status)};
   return count;
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/check.h"
 #include "worker/cuda/cuda_backend.h"
 
 namespace helios::cuda {
@@ -19,7 +20,8 @@ class NcclCommunicator final : public Communicator {
       : rank_(rank), world_(world), stream_(native_stream(stream)), timeout_(timeout) {
     ncclUniqueId id;
     if (group_id.size() != sizeof id.internal) {
-      throw CollectiveError(fmt::format("NCCL group id: expected {} bytes, found {}", sizeof id.internal, group_id.size()));
+      throw CollectiveError(
+          fmt::format("NCCL group id: expected {} bytes, found {}", sizeof id.internal, group_id.size()));
     }
     std::memcpy(id.internal, group_id.data(), group_id.size());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -35,8 +37,14 @@ class NcclCommunicator final : public Communicator {
   Rank rank() const override { return rank_; }
   int world_size() const override { return world_; }
 
-  void all_gather(std::span<const std::byte> in, std::span<std::byte> out) override {
-    settle(ncclAllGather(in.data(), out.data(), in.size(), ncclUint8, communicator_, stream_), "all-gather");
+  void gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) override {
+    HELIOS_CHECK(rank_stride == in.size(), rank_stride, in.size());
+    settle(ncclAllGather(in.data(), out, in.size(), ncclUint8, communicator_, stream_), "all-gather");
+  }
+  // The count lies in device memory, where only kernels see it: the captured exchange has the size of a full step.
+  void all_gather_rows(const void* in, void* out, size_t row_bytes, const int32_t*, int64_t max_rows) override {
+    const size_t bytes = static_cast<size_t>(max_rows) * row_bytes;
+    gather({static_cast<const std::byte*>(in), bytes}, static_cast<std::byte*>(out), bytes);
   }
 
   void barrier() override {
@@ -58,7 +66,8 @@ class NcclCommunicator final : public Communicator {
   void poll(const char* what, std::chrono::steady_clock::time_point deadline) {
     if (aborted_) throw CollectiveError(fmt::format("cannot {}: the group was aborted", what));
     ncclResult_t state = ncclSuccess;
-    if (ncclCommGetAsyncError(communicator_, &state) != ncclSuccess || (state != ncclSuccess && state != ncclInProgress)) {
+    if (ncclCommGetAsyncError(communicator_, &state) != ncclSuccess ||
+        (state != ncclSuccess && state != ncclInProgress)) {
       throw CollectiveError(fmt::format("NCCL cannot {}: {}", what, ncclGetErrorString(state)));
     }
     if (std::chrono::steady_clock::now() > deadline) {
@@ -75,7 +84,8 @@ class NcclCommunicator final : public Communicator {
       poll(what, deadline);
       if (ncclCommGetAsyncError(communicator_, &result) != ncclSuccess) result = ncclInternalError;
     }
-    if (result != ncclSuccess) throw CollectiveError(fmt::format("NCCL cannot {}: {}", what, ncclGetErrorString(result)));
+    if (result != ncclSuccess)
+      throw CollectiveError(fmt::format("NCCL cannot {}: {}", what, ncclGetErrorString(result)));
   }
 
   const Rank rank_;
@@ -92,12 +102,13 @@ class NcclCommunicator final : public Communicator {
 std::string make_nccl_group_id() {
   ncclUniqueId id;
   const ncclResult_t result = ncclGetUniqueId(&id);
-  if (result != ncclSuccess) throw CollectiveError(fmt::format("NCCL cannot make a group id: {}", ncclGetErrorString(result)));
+  if (result != ncclSuccess)
+    throw CollectiveError(fmt::format("NCCL cannot make a group id: {}", ncclGetErrorString(result)));
   return std::string(id.internal, sizeof id.internal);
 }
 
-std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size, Stream& stream,
-                                                     std::chrono::milliseconds timeout) {
+std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size,
+                                                     Stream& stream, std::chrono::milliseconds timeout) {
   return std::make_unique<NcclCommunicator>(group_id, rank, world_size, stream, timeout);
 }
 

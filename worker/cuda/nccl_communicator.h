@@ -16,7 +16,7 @@ namespace helios::cuda {
 
 /// Throws CollectiveError.
 std::string make_nccl_group_id();
-std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size, Stream& stream,
-                                                     std::chrono::milliseconds timeout);
+std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size,
+                                                     Stream& stream, std::chrono::milliseconds timeout);
 
 }  // namespace helios::cuda

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 #include "worker/backend/backend.h"
 #include "worker/model/model_config.h"
 #include "worker/model/rank_shape.h"
@@ -19,7 +19,7 @@ class LmHead {
  public:
   /// Borrows everything for its life. `residual` [rows, hidden]. Throws DeviceError.
   LmHead(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights, const float* residual,
-         const StepRows& rows, int64_t max_sampling, bool round_bf16, Backend& backend, ThreadPool& pool);
+         const StepRows& rows, int64_t max_sampling, bool round_bf16, Backend& backend);
 
   void record(Stream& stream);
 
@@ -29,7 +29,7 @@ class LmHead {
   int64_t workspace_bytes() const { return static_cast<int64_t>(workspace_.bytes()); }
 
  private:
-  void normalise_sampling_rows();
+  void normalise_sampling_rows(const Launcher& on);
 
   const ModelConfig& config_;
   const ModelWeights& weights_;
@@ -37,7 +37,6 @@ class LmHead {
   const StepRows rows_;
   const bool round_bf16_;
   const int64_t stride_;
-  ThreadPool& pool_;
   Memory workspace_;
   float* logits_ = nullptr;
   float* gathered_ = nullptr;  // [sampling rows, hidden]

@@ -31,15 +31,14 @@ const float* data_or_null(const std::vector<float>& v) { return v.empty() ? null
 
 Transformer::Transformer(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights,
                          const KvCache& cache, const StepRows& rows, int64_t max_rows, int max_positions,
-                         bool round_bf16, Communicator& communicator, Backend& backend, ThreadPool& pool)
+                         bool round_bf16, Communicator& communicator, Backend& backend)
     : config_(config),
       shape_(shape),
       weights_(weights),
       cache_(cache),
       rows_(rows),
       round_bf16_(round_bf16),
-      communicator_(communicator),
-      pool_(pool) {
+      communicator_(communicator) {
   const std::vector<double> frequencies = inverse_frequencies(config.rope, config.head_dim);
   for (int p = 0; p < max_positions; ++p) {
     for (const double f : frequencies) {
@@ -50,8 +49,8 @@ Transformer::Transformer(const ModelConfig& config, const RankShape& shape, cons
   const int64_t q = int64_t{shape.num_q()} * config.head_dim, kv = int64_t{shape.num_kv()} * config.head_dim;
   const int64_t inner = shape.inner.size();
   const int64_t max_k = std::max({config.hidden, q, inner});
-  const int64_t scratch = std::max(matmul_scratch_bytes(max_rows, max_k, pool.num_threads()),
-                                   attention_scratch_bytes(attention_shape(0), pool.num_threads()));
+  const int64_t scratch = std::max(matmul_scratch_bytes(max_rows, max_k, backend.host_pool().num_threads()),
+                                   attention_scratch_bytes(attention_shape(0), backend.host_pool().num_threads()));
   const auto carve = [&](std::byte* base) {
     Carver carver{base};
     residual_ = carver.floats(max_rows * config.hidden);
@@ -88,7 +87,7 @@ AttentionRows Transformer::attention_rows() const {
 float* Transformer::own_partial() const { return partials_ + shape_.rank.value * *rows_.num_rows * config_.hidden; }
 
 void Transformer::record(Stream& stream) {
-  stream.launch([this] {
+  stream.launch([this](const Launcher& on) {
     embed({.table = weights_.embedding.data,
            .dtype = weights_.embedding.dtype,
            .hidden = config_.hidden,
@@ -96,7 +95,7 @@ void Transformer::record(Stream& stream) {
            .rows = *rows_.num_rows,
            .out = residual_,
            .round_bf16 = round_bf16_},
-          pool_);
+          on);
   });
   for (int layer = 0; layer < config_.num_layers; ++layer) record_layer(stream, layer);
 }
@@ -106,7 +105,7 @@ void Transformer::record_layer(Stream& stream, int layer) {
   const int64_t hidden = config_.hidden, inner = shape_.inner.size();
   const int64_t q = int64_t{shape_.num_q()} * config_.head_dim;
   const int64_t qkv = q + 2 * int64_t{shape_.num_kv()} * config_.head_dim;
-  const auto norm = [this, hidden](const std::vector<float>& weight) {
+  const auto norm = [this, hidden](const std::vector<float>& weight, const Launcher& on) {
     rms_norm({.x = residual_,
               .x_stride = hidden,
               .weight = weight.data(),
@@ -116,25 +115,27 @@ void Transformer::record_layer(Stream& stream, int layer) {
               .out = normed_,
               .out_stride = hidden,
               .round_bf16 = round_bf16_},
-             pool_);
+             on);
   };
-  const auto product = [this](const PackedMatrix& m, const float* x, const float* bias, float* out) {
+  const auto product = [this](const PackedMatrix& m, const float* x, const float* bias, float* out,
+                              const Launcher& on) {
     matmul({.x = x, .x_stride = m.k(), .w = &m, .bias = bias, .out = out, .out_stride = m.n(), .m = *rows_.num_rows},
-           scratch_, pool_);
+           scratch_, on);
   };
   // A rank without columns contributes exact zeros, the value of an empty segment in the tree.
-  const auto partial_product = [this, hidden, product](const PackedMatrix& m, const float* x) {
+  const auto partial_product = [this, hidden, product](const PackedMatrix& m, const float* x, const Launcher& on) {
     if (m.k() > 0) {
-      product(m, x, nullptr, own_partial());
+      product(m, x, nullptr, own_partial(), on);
     } else {
       std::memset(own_partial(), 0, static_cast<size_t>(*rows_.num_rows * hidden) * sizeof(float));
     }
   };
 
-  stream.launch([norm, &w] { norm(w.input_norm); });
+  stream.launch([norm, &w](const Launcher& on) { norm(w.input_norm, on); });
   if (q > 0) {
-    stream.launch([this, product, &w] { product(w.qkv, normed_, data_or_null(w.qkv_bias), qkv_); });
-    stream.launch([this, &w, qkv, layer] {
+    stream.launch(
+        [this, product, &w](const Launcher& on) { product(w.qkv, normed_, data_or_null(w.qkv_bias), qkv_, on); });
+    stream.launch([this, &w, qkv, layer](const Launcher& on) {
       rope_and_cache({.qkv = qkv_,
                       .qkv_stride = qkv,
                       .shape = attention_shape(layer),
@@ -145,9 +146,9 @@ void Transformer::record_layer(Stream& stream, int layer) {
                       .rope = {.cos = rope_cos_.data(), .sin = rope_sin_.data()},
                       .cache = cache_.layer(layer),
                       .round_bf16 = round_bf16_},
-                     pool_);
+                     on);
     });
-    stream.launch([this, q, qkv, layer] {
+    stream.launch([this, q, qkv, layer](const Launcher& on) {
       paged_attention({.qkv = qkv_,
                        .qkv_stride = qkv,
                        .shape = attention_shape(layer),
@@ -156,26 +157,27 @@ void Transformer::record_layer(Stream& stream, int layer) {
                        .out = attention_,
                        .out_stride = q,
                        .round_bf16 = round_bf16_},
-                      scratch_, pool_);
+                      scratch_, on);
     });
   }
-  stream.launch([this, partial_product, &w] { partial_product(w.o, attention_); });
-  stream.launch([this, &w] { exchange_and_add(w.o_bias); });
+  stream.launch([this, partial_product, &w](const Launcher& on) { partial_product(w.o, attention_, on); });
+  stream.launch([this, &w](const Launcher& on) { exchange_and_add(w.o_bias, on); });
 
-  stream.launch([norm, &w] { norm(w.post_norm); });
+  stream.launch([norm, &w](const Launcher& on) { norm(w.post_norm, on); });
   if (inner > 0) {
-    stream.launch([this, product, &w] { product(w.gate_up, normed_, data_or_null(w.gate_up_bias), gate_up_); });
-    stream.launch([this, inner] {
+    stream.launch([this, product, &w](const Launcher& on) {
+      product(w.gate_up, normed_, data_or_null(w.gate_up_bias), gate_up_, on);
+    });
+    stream.launch([this, inner](const Launcher& on) {
       gated_mlp(
-          {.gate_up = gate_up_, .rows = *rows_.num_rows, .inner = inner, .out = gated_, .round_bf16 = round_bf16_},
-          pool_);
+          {.gate_up = gate_up_, .rows = *rows_.num_rows, .inner = inner, .out = gated_, .round_bf16 = round_bf16_}, on);
     });
   }
-  stream.launch([this, partial_product, &w] { partial_product(w.down, gated_); });
-  stream.launch([this, &w] { exchange_and_add(w.down_bias); });
+  stream.launch([this, partial_product, &w](const Launcher& on) { partial_product(w.down, gated_, on); });
+  stream.launch([this, &w](const Launcher& on) { exchange_and_add(w.down_bias, on); });
 }
 
-void Transformer::exchange_and_add(const std::vector<float>& bias) {
+void Transformer::exchange_and_add(const std::vector<float>& bias, const Launcher& on) {
   const int64_t rows = *rows_.num_rows;
   const auto words = static_cast<size_t>(rows * config_.hidden);
   if (words == 0) return;  // on every rank alike
@@ -190,7 +192,7 @@ void Transformer::exchange_and_add(const std::vector<float>& bias) {
                 .hidden = config_.hidden,
                 .bias = data_or_null(bias),
                 .residual = residual_},
-               pool_);
+               on);
 }
 
 }  // namespace helios

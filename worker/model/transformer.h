@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 #include "worker/backend/backend.h"
 #include "worker/collective/communicator.h"
 #include "worker/model/kv_cache.h"
@@ -25,7 +25,7 @@ class Transformer {
   /// `round_bf16` rounds each matrix input once. Throws DeviceError.
   Transformer(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights, const KvCache& cache,
               const StepRows& rows, int64_t max_rows, int max_positions, bool round_bf16, Communicator& communicator,
-              Backend& backend, ThreadPool& pool);
+              Backend& backend);
 
   /// Records embedding and every layer into the stream's capture.
   void record(Stream& stream);
@@ -38,7 +38,7 @@ class Transformer {
 
  private:
   void record_layer(Stream& stream, int layer);
-  void exchange_and_add(const std::vector<float>& bias);
+  void exchange_and_add(const std::vector<float>& bias, const Launcher& on);
   AttentionShape attention_shape(int layer) const;
   AttentionRows attention_rows() const;
   float* own_partial() const;
@@ -50,7 +50,6 @@ class Transformer {
   const StepRows rows_;
   const bool round_bf16_;
   Communicator& communicator_;
-  ThreadPool& pool_;
 
   std::vector<float> rope_cos_, rope_sin_;  // [max_positions, head_dim / 2]
   Memory workspace_;

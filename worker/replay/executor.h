@@ -2,8 +2,8 @@
 //
 // submit() runs on the rank thread: it checks and uploads a submission, launches the graph of its operation on the
 // compute stream, and enqueues the frame's copy behind the producing event. collect() runs on the readback thread: it
-// waits for the frame's transfer event and builds the Completion. Frames alternate; a frame is submitted again only after
-// it was collected.
+// waits for the frame's transfer event and builds the Completion. Frames alternate; a frame is submitted again only
+// after it was collected.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,22 @@
 
 namespace helios {
 
-/// How a rank computes and stores numbers. kAuto and kFloat32: weights in the checkpoint's own precision (F16 widened to
-/// FP32), every activation FP32: exact products. kBFloat16: weights and matrix inputs rounded to BF16 once.
+/// How a rank computes and stores numbers. kAuto and kFloat32: weights in the checkpoint's own precision (F16 widened
+/// to FP32), every activation FP32: exact products. kBFloat16: weights and matrix inputs rounded to BF16 once.
 enum class ComputeDtype { kAuto, kFloat32, kBFloat16 };
 
 struct CoreConfig {
   std::string model_dir;
   ComputeDtype dtype = ComputeDtype::kAuto;
   int num_threads = 1;
-  int slot_capacity = 32;      // --max-num-seqs
-  int max_model_len = 0;       // 0: the model's own
+  int slot_capacity = 32;  // --max-num-seqs
+  int max_model_len = 0;   // 0: the model's own
   int prefill_chunk = 512;
-  int64_t kv_cache_tokens = 0; // 0: as many as fit a quarter of free memory, at most slot_capacity * max_model_len
-  int token_capacity = 0;      // T; 0: 8
-  int max_logprobs = 20;       // K; 0: a core without the logprob buffers (R34)
-  // False: natural alternatives only (R35). The id inputs exist only with K = 20, whose layout they fix; with a smaller K
-  // this is false whatever was asked.
+  int64_t kv_cache_tokens = 0;  // 0: as many as fit a quarter of free memory, at most slot_capacity * max_model_len
+  int token_capacity = 0;       // T; 0: 8
+  int max_logprobs = 20;        // K; 0: a core without the logprob buffers (R34)
+  // False: natural alternatives only (R35). The id inputs exist only with K = 20, whose layout they fix; with a smaller
+  // K this is false whatever was asked.
   bool logprob_token_ids = true;
 };
 

@@ -61,15 +61,13 @@ struct Workspace {
 }  // namespace
 
 struct GenerationLogprobs::Impl {
-  Impl(const VocabLayout& vocab_layout, int capacity, int num_tokens, int k, int words, Communicator& group,
-       ThreadPool& threads)
+  Impl(const VocabLayout& vocab_layout, int capacity, int num_tokens, int k, int words, Communicator& group)
       : layout(vocab_layout),
         slot_capacity(capacity),
         token_capacity(num_tokens),
         alternatives(k),
         position_words(words),
         communicator(group),
-        pool(threads),
         world(group.world_size()),
         shard(make_shard_tiles(vocab_layout, group.rank(), world)),
         positions(capacity),
@@ -91,7 +89,7 @@ struct GenerationLogprobs::Impl {
   const int alternatives;
   const int position_words;
   Communicator& communicator;
-  ThreadPool& pool;
+  const Launcher* on = nullptr;  // of the run at hand
   const int world;
   const ShardTiles shard;
 
@@ -137,7 +135,7 @@ void GenerationLogprobs::Impl::launch_tile_stats(const GenerationLogprobsArgs& a
               .shard = &shard,
               .states = work.states,
               .lane_max = work.lane_max},
-             pool);
+             *on);
 }
 
 void GenerationLogprobs::Impl::launch_tile_candidates(const GenerationLogprobsArgs& args) {
@@ -151,7 +149,7 @@ void GenerationLogprobs::Impl::launch_tile_candidates(const GenerationLogprobsAr
                    .cuts = work.cuts,
                    .keys = work.keys,
                    .counts = work.counts},
-                  pool);
+                  *on);
 }
 
 void GenerationLogprobs::Impl::exchange() {
@@ -169,7 +167,7 @@ void GenerationLogprobs::Impl::reduce_alone(const GenerationLogprobsArgs& args) 
                   .shard = &shard,
                   .normalizers = work.normalizers,
                   .cuts = work.cuts},
-                 pool);
+                 *on);
   launch_tile_candidates(args);
   emit_logprobs({.logits = args.logits,
                  .stride = args.logits_stride,
@@ -180,7 +178,7 @@ void GenerationLogprobs::Impl::reduce_alone(const GenerationLogprobsArgs& args) 
                  .normalizers = work.normalizers,
                  .keys = work.keys,
                  .counts = work.counts},
-                pool);
+                *on);
   count_run(4);
 }
 
@@ -192,11 +190,11 @@ void GenerationLogprobs::Impl::reduce_sharded(const GenerationLogprobsArgs& args
                .shard = &shard,
                .payloads = work.payloads,
                .cuts = work.cuts},
-              pool);
+              *on);
   exchange();
   shard_normalizer(
       {.gathered = work.gathered, .num_positions = num_positions, .world_size = world, .normalizers = work.normalizers},
-      pool);
+      *on);
   launch_tile_candidates(args);
   shard_candidates({.logits = args.logits,
                     .stride = args.logits_stride,
@@ -206,7 +204,7 @@ void GenerationLogprobs::Impl::reduce_sharded(const GenerationLogprobsArgs& args
                     .keys = work.keys,
                     .counts = work.counts,
                     .payloads = work.payloads},
-                   pool);
+                   *on);
   exchange();
   emit_shard_logprobs({.positions = positions.data(),
                        .num_positions = num_positions,
@@ -216,7 +214,7 @@ void GenerationLogprobs::Impl::reduce_sharded(const GenerationLogprobsArgs& args
                        .world_size = world,
                        .normalizers = work.normalizers,
                        .gathered = work.gathered},
-                      pool);
+                      *on);
   count_run(6);
 }
 
@@ -232,18 +230,18 @@ void GenerationLogprobs::Impl::count_run(int launches) {
 }
 
 GenerationLogprobs::GenerationLogprobs(const VocabLayout& layout, int slot_capacity, int token_capacity,
-                                       int alternatives, int packed_words, Communicator& communicator,
-                                       ThreadPool& pool) {
+                                       int alternatives, int packed_words, Communicator& communicator) {
   HELIOS_CHECK(valid_world_size(communicator.world_size()), communicator.world_size());
   HELIOS_CHECK(slot_capacity >= 1 && token_capacity >= 1, slot_capacity, token_capacity);
   HELIOS_CHECK(alternatives >= 1 && alternatives <= kMaxNaturalAlternatives, alternatives);
   HELIOS_CHECK(packed_words >= helios::packed_words(alternatives), packed_words, alternatives);
-  impl_ = std::make_unique<Impl>(layout, slot_capacity, token_capacity, alternatives, packed_words, communicator, pool);
+  impl_ = std::make_unique<Impl>(layout, slot_capacity, token_capacity, alternatives, packed_words, communicator);
 }
 
 GenerationLogprobs::~GenerationLogprobs() = default;
 
-void GenerationLogprobs::run(const GenerationLogprobsArgs& args) {
+void GenerationLogprobs::run(const GenerationLogprobsArgs& args, const Launcher& on) {
+  impl_->on = &on;
   impl_->collect_positions(args);
   if (impl_->num_positions == 0) return;  // the same on every rank: nobody waits in an exchange
   if (impl_->world == 1) {

@@ -42,8 +42,8 @@ struct LoadedModel {
 
 class GraphExecutor final : public Executor {
  public:
-  GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<ThreadPool> pool, std::unique_ptr<LoadedModel> model,
-                const CoreShape& shape, CoreManifest manifest, Communicator& communicator);
+  GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<LoadedModel> model, const CoreShape& shape,
+                CoreManifest manifest, Communicator& communicator);
 
   const CoreManifest& manifest() const override { return manifest_; }
   Status submit(const Submission& submission) override;
@@ -53,12 +53,11 @@ class GraphExecutor final : public Executor {
  private:
   std::unique_ptr<Graph> capture(Operation operation);
   void commit();
-  void reduce_logprobs();
+  void reduce_logprobs(const Launcher& on);
   void note_step();
   bool rounds() const { return shape_.dtype == "bfloat16"; }
 
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<LoadedModel> model_;
   const CoreShape shape_;
   CoreManifest manifest_;
@@ -89,11 +88,9 @@ class GraphExecutor final : public Executor {
   std::unique_ptr<Stream> compute_;  // last: its thread uses everything above
 };
 
-GraphExecutor::GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<ThreadPool> pool,
-                             std::unique_ptr<LoadedModel> model, const CoreShape& shape, CoreManifest manifest,
-                             Communicator& communicator)
+GraphExecutor::GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<LoadedModel> model,
+                             const CoreShape& shape, CoreManifest manifest, Communicator& communicator)
     : backend_(std::move(backend)),
-      pool_(std::move(pool)),
       model_(std::move(model)),
       shape_(shape),
       manifest_(std::move(manifest)),
@@ -105,19 +102,17 @@ GraphExecutor::GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<T
       upload_(shape, outputs_, *backend_),
       rows_(shape, upload_.device(), *backend_),
       transformer_(model_->config, model_->shape, model_->weights, cache_, rows_.rows(),
-                   row_capacity(shape, Operation::kMixed), shape.max_model_len, rounds(), communicator, *backend_,
-                   *pool_),
+                   row_capacity(shape, Operation::kMixed), shape.max_model_len, rounds(), communicator, *backend_),
       head_(model_->config, model_->shape, model_->weights, transformer_.residual(), rows_.rows(), shape.slot_capacity,
-            rounds(), *backend_, *pool_),
-      sampler_(vocabulary_, shape.slot_capacity, communicator, *pool_),
+            rounds(), *backend_),
+      sampler_(vocabulary_, shape.slot_capacity, communicator, backend_->host_pool().num_threads()),
       choice_(rows_, head_.logits(), head_.logits_stride(), model_->shape.vocab, shape.slot_capacity, sampler_,
               *backend_),
       digests_(backend_->device_memory(kNumFrames * sizeof(uint64_t))),
       readback_(outputs_, digests_.as<uint64_t>(), communicator.rank(), *backend_) {
   if (shape.alternatives > 0) {
-    logprobs_ =
-        std::make_unique<GenerationLogprobs>(vocabulary_, shape.slot_capacity, shape.token_capacity, shape.alternatives,
-                                             outputs_.words_per_position(), communicator, *pool_);
+    logprobs_ = std::make_unique<GenerationLogprobs>(vocabulary_, shape.slot_capacity, shape.token_capacity,
+                                                     shape.alternatives, outputs_.words_per_position(), communicator);
   }
   for (auto& event : produced_) event = backend_->make_event();
   compute_ = backend_->make_stream("compute");
@@ -135,16 +130,17 @@ GraphExecutor::GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<T
 
 std::unique_ptr<Graph> GraphExecutor::capture(Operation operation) {
   compute_->begin_capture();
-  compute_->launch([this] { rows_.apply_updates(); });
+  compute_->launch([this](const Launcher&) { rows_.apply_updates(); });
   if (operation != Operation::kAdmission) {
-    compute_->launch([this] { rows_.expand(); });
+    compute_->launch([this](const Launcher&) { rows_.expand(); });
     transformer_.record(*compute_);
     head_.record(*compute_);
-    compute_->launch([this] { choice_.run(); });
+    compute_->launch([this](const Launcher& on) { choice_.run(on); });
   }
-  compute_->launch([this] { commit(); });
-  if (operation != Operation::kAdmission && logprobs_) compute_->launch([this] { reduce_logprobs(); });
-  compute_->launch([this] { note_step(); });
+  compute_->launch([this](const Launcher&) { commit(); });
+  if (operation != Operation::kAdmission && logprobs_)
+    compute_->launch([this](const Launcher& on) { reduce_logprobs(on); });
+  compute_->launch([this](const Launcher&) { note_step(); });
   return compute_->end_capture();
 }
 
@@ -160,7 +156,7 @@ void GraphExecutor::commit() {
                   .digests = digests_.as<uint64_t>()});
 }
 
-void GraphExecutor::reduce_logprobs() {
+void GraphExecutor::reduce_logprobs(const Launcher& on) {
   const FrameIndex frame(upload_.device().header->frame);
   logprobs_->run({.logits = head_.logits(),
                   .logits_stride = head_.logits_stride(),
@@ -171,7 +167,8 @@ void GraphExecutor::reduce_logprobs() {
                   .packed = outputs_.packed(frame),
                   .requested = outputs_.requested(),
                   .token_ids = outputs_.token_ids(),
-                  .token_id_counts = outputs_.token_id_counts()});
+                  .token_id_counts = outputs_.token_id_counts()},
+                 on);
 }
 
 void GraphExecutor::note_step() {
@@ -268,16 +265,15 @@ std::unique_ptr<Executor> Executor::prepare(const CoreConfig& config, Communicat
                                             const std::function<void(double)>& progress) try {
   if (config.num_threads < 1)
     throw LoadError("threads: expected at least 1, found " + std::to_string(config.num_threads));
-  std::unique_ptr<Backend> backend = make_cpu_backend();
+  std::unique_ptr<Backend> backend = make_cpu_backend(config.num_threads);
   const ModelConfig model = read_model_config(config.model_dir);
   CoreShape shape = size_core(config, model, communicator.world_size(), *backend);
-  auto pool = std::make_unique<ThreadPool>(config.num_threads);
-  std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, *pool, progress);
+  std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, backend->host_pool(), progress);
   shape.kv_num_blocks = size_kv_cache(config, shape, model, loaded->shape, communicator, *backend);
   Result<CoreManifest> manifest = build_manifest(shape);
   if (!manifest) throw LoadError(manifest.error().message);
-  return std::make_unique<GraphExecutor>(std::move(backend), std::move(pool), std::move(loaded), shape,
-                                         std::move(manifest).value(), communicator);
+  return std::make_unique<GraphExecutor>(std::move(backend), std::move(loaded), shape, std::move(manifest).value(),
+                                         communicator);
 } catch (const DeviceError& e) {
   throw LoadError(config.model_dir + ": " + e.what());
 } catch (const std::bad_alloc&) {

@@ -42,11 +42,10 @@ float round_up(double value) {
 }  // namespace
 
 struct Sampler::Impl {
-  Impl(const VocabLayout& layout, int most_rows, Communicator& group, ThreadPool& threads)
+  Impl(const VocabLayout& layout, int most_rows, Communicator& group, int num_threads)
       : vocab_size(layout.vocab_size()),
         max_rows(most_rows),
         communicator(group),
-        pool(threads),
         world(group.world_size()),
         shard(make_shard_tiles(layout, group.rank(), world)),
         rows(most_rows),
@@ -57,7 +56,7 @@ struct Sampler::Impl {
         scans(static_cast<size_t>(most_rows) * shard.num_tiles()),
         lane_max(scans.size() * kTileLanes),
         tile_best(scans.size()),
-        thread_bins(static_cast<size_t>(threads.num_threads()) * most_rows * kSearchBins),
+        thread_bins(static_cast<size_t>(num_threads) * most_rows * kSearchBins),
         bins(static_cast<size_t>(most_rows) * kSearchBins),
         row_messages(most_rows),
         offers(most_rows),
@@ -88,7 +87,7 @@ struct Sampler::Impl {
   const int64_t vocab_size;
   const int max_rows;
   Communicator& communicator;
-  ThreadPool& pool;
+  const Launcher* on = nullptr;  // of the run at hand
   const int world;
   const ShardTiles shard;
 
@@ -148,7 +147,7 @@ void Sampler::Impl::scan() {
             .shard = &shard,
             .scans = scans.data(),
             .lane_max = lane_max.data()},
-           pool);
+           *on);
   row_summary({.logits = logits,
                .stride = stride,
                .rows = rows.data(),
@@ -156,7 +155,7 @@ void Sampler::Impl::scan() {
                .shard = &shard,
                .scans = scans.data(),
                .lane_max = lane_max.data()},
-              pool);
+              *on);
 }
 
 // Filters are relative to the whole row's maximum. Only rows with filters take part; which those are follows from slot
@@ -225,7 +224,7 @@ void Sampler::Impl::run_searches() {
                  .num_searches = num_searches,
                  .thread_bins = thread_bins.data(),
                  .bins = bins.data()},
-                pool);
+                *on);
     const size_t words = static_cast<size_t>(num_searches) * kSearchBins;
     const auto all = gather(std::span<const uint64_t>(bins.data(), words));
     if (world > 1) {
@@ -255,7 +254,7 @@ void Sampler::Impl::draw_and_choose(int32_t* tokens) {
                .scans = scans.data(),
                .tile_best = tile_best.data(),
                .best = best.data()},
-              pool);
+              *on);
   for (int r = 0; r < num_rows; ++r) {
     const SamplingRow& row = rows[r];
     if (row.greedy && row.arg_max >= 0) best[r] = {static_cast<double>(row.max), row.arg_max};
@@ -275,15 +274,16 @@ void Sampler::Impl::draw_and_choose(int32_t* tokens) {
   }
 }
 
-Sampler::Sampler(const VocabLayout& layout, int max_rows, Communicator& communicator, ThreadPool& pool) {
+Sampler::Sampler(const VocabLayout& layout, int max_rows, Communicator& communicator, int num_threads) {
   HELIOS_CHECK(valid_world_size(communicator.world_size()), communicator.world_size());
   HELIOS_CHECK(max_rows >= 1, max_rows);
-  impl_ = std::make_unique<Impl>(layout, max_rows, communicator, pool);
+  impl_ = std::make_unique<Impl>(layout, max_rows, communicator, num_threads);
 }
 
 Sampler::~Sampler() = default;
 
-void Sampler::run(const SamplerArgs& args) {
+void Sampler::run(const SamplerArgs& args, const Launcher& on) {
+  impl_->on = &on;
   HELIOS_CHECK(args.rows <= impl_->max_rows, args.rows, impl_->max_rows);
   impl_->collect_rows(args);
   if (impl_->num_rows == 0) return;

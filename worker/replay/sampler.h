@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "common/base/vocab_range.h"
-#include "kernels/base/thread_pool.h"
+#include "kernels/base/launcher.h"
 #include "worker/collective/communicator.h"
 
 namespace helios {
@@ -38,11 +38,11 @@ struct SamplerArgs {
 
 class Sampler {
  public:
-  Sampler(const VocabLayout& layout, int max_rows, Communicator& communicator, ThreadPool& pool);
+  Sampler(const VocabLayout& layout, int max_rows, Communicator& communicator, int num_threads);
   ~Sampler();
 
   /// Same tokens on every rank. Throws CollectiveError.
-  void run(const SamplerArgs& args);
+  void run(const SamplerArgs& args, const Launcher& on);
 
   int64_t workspace_bytes() const;
 

@@ -23,7 +23,7 @@ TokenChoice::TokenChoice(const RowExpansion& rows, const float* logits, int64_t 
       free_slots_(static_cast<size_t>(slot_capacity), -1),
       tokens_(static_cast<size_t>(slot_capacity), -1) {}
 
-void TokenChoice::run() {
+void TokenChoice::run(const Launcher& on) {
   const int32_t count = rows_.num_sampling();
   int32_t num_free = 0;
   for (int32_t i = 0; i < count; ++i) {
@@ -39,19 +39,20 @@ void TokenChoice::run() {
                   .row_slots = free_slots_.data(),
                   .row_positions = rows_.sampling_positions(),
                   .slots = rows_.sampling(),
-                  .tokens = tokens_.data()});
+                  .tokens = tokens_.data()},
+                 on);
   }
   int32_t group[kFilteredRows];
   int in_group = 0;
   for (int32_t i = 0; i < count; ++i) {
     if (free_slots_[static_cast<size_t>(i)] >= 0) continue;
     group[in_group++] = i;
-    if (in_group == kFilteredRows) run_filtered(group, std::exchange(in_group, 0));
+    if (in_group == kFilteredRows) run_filtered(group, std::exchange(in_group, 0), on);
   }
-  if (in_group > 0) run_filtered(group, in_group);
+  if (in_group > 0) run_filtered(group, in_group, on);
 }
 
-void TokenChoice::run_filtered(const int32_t* rows, int count) {
+void TokenChoice::run_filtered(const int32_t* rows, int count, const Launcher& on) {
   int32_t slots[kFilteredRows], positions[kFilteredRows];
   TokenId tokens[kFilteredRows];
   for (int i = 0; i < count; ++i) {
@@ -67,7 +68,8 @@ void TokenChoice::run_filtered(const int32_t* rows, int count) {
                 .row_slots = slots,
                 .row_positions = positions,
                 .slots = rows_.sampling(),
-                .tokens = tokens});
+                .tokens = tokens},
+               on);
   for (int i = 0; i < count; ++i) tokens_[static_cast<size_t>(rows[i])] = tokens[i];
 }
 

@@ -21,7 +21,7 @@ class TokenChoice {
   TokenChoice(const RowExpansion& rows, const float* logits, int64_t logits_stride, Range shard, int slot_capacity,
               Sampler& sampler, Backend& backend);
 
-  void run();
+  void run(const Launcher& on);
 
   const TokenId* tokens() const { return tokens_.data(); }  // [sampling]
   int64_t workspace_bytes() const { return static_cast<int64_t>(scratch_.bytes()); }
@@ -29,7 +29,7 @@ class TokenChoice {
  private:
   static constexpr int kFilteredRows = 4;
 
-  void run_filtered(const int32_t* rows, int count);
+  void run_filtered(const int32_t* rows, int count, const Launcher& on);
   void mask_stops(const SlotState& slot, float* row) const;
 
   const RowExpansion& rows_;

@@ -18,7 +18,7 @@ class Gate {
  public:
   explicit Gate(Stream& stream) {
     stream.begin_capture();
-    stream.launch([this] { opened_.get_future().wait(); });
+    stream.launch([this](const Launcher&) { opened_.get_future().wait(); });
     graph_ = stream.end_capture();
   }
   const Graph& graph() const { return *graph_; }
@@ -31,7 +31,7 @@ class Gate {
 
 std::unique_ptr<Graph> capture(Stream& stream, std::function<void()> call) {
   stream.begin_capture();
-  stream.launch(std::move(call));
+  stream.launch([call = std::move(call)](const Launcher&) { call(); });
   return stream.end_capture();
 }
 

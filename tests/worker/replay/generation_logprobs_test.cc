@@ -77,7 +77,7 @@ Outcome run_rank(const Step& step, Communicator& communicator, int threads) {
   const auto logits = testing::shard_rows(step.rows, layout, communicator.rank(), world);
   const auto before = logits;
   ThreadPool pool(threads);
-  GenerationLogprobs logprobs(layout, kCapacity, kTokens, step.alternatives, step.position_words, communicator, pool);
+  GenerationLogprobs logprobs(layout, kCapacity, kTokens, step.alternatives, step.position_words, communicator);
   Outcome outcome;
   outcome.packed.assign((kCapacity * kTokens + 1) * step.position_words, kUntouched);
   const GenerationLogprobsArgs args{.logits = logits.data(),
@@ -90,11 +90,11 @@ Outcome run_rank(const Step& step, Communicator& communicator, int threads) {
                                     .requested = step.requested.data(),
                                     .token_ids = step.id_inputs ? step.ids.data() : nullptr,
                                     .token_id_counts = step.id_inputs ? step.counts.data() : nullptr};
-  logprobs.run(args);
+  logprobs.run(args, pool);
   outcome.counters = logprobs.counters();
   if (world == 1) {  // the in-process communicator of tests allocates; the launches do not
     const int64_t start = testing::count_allocations();
-    logprobs.run(args);
+    logprobs.run(args, pool);
     outcome.allocated = testing::count_allocations() - start;
   }
   // R9, R18: the reduction only reads the logits.

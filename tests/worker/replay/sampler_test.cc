@@ -49,7 +49,7 @@ Outcome run_step(const Step& step, int world = 1, int threads = 1) {
     const auto logits = testing::shard_rows(step.rows, layout, communicator.rank(), world);
     const auto before = logits;
     ThreadPool pool(threads);
-    Sampler sampler(layout, kCapacity, communicator, pool);
+    Sampler sampler(layout, kCapacity, communicator, threads);
     Outcome& outcome = outcomes[communicator.rank().value];
     outcome.tokens.assign(step.rows.size() + 1, 424242);
     const SamplerArgs args{.logits = logits.data(),
@@ -59,11 +59,11 @@ Outcome run_step(const Step& step, int world = 1, int threads = 1) {
                            .row_positions = step.positions.data(),
                            .slots = step.sampling.data(),
                            .tokens = outcome.tokens.data()};
-    sampler.run(args);
+    sampler.run(args, pool);
     outcome.counters = sampler.counters();
     if (world == 1) {
       const int64_t start = testing::count_allocations();
-      sampler.run(args);
+      sampler.run(args, pool);
       outcome.allocated = testing::count_allocations() - start;
     }
     EXPECT_EQ(std::memcmp(before.data(), logits.data(), logits.size() * sizeof(float)), 0);  // R2, R18

@@ -67,14 +67,14 @@ class CpuEvent final : public Event {
 
 class CpuGraph final : public Graph {
  public:
-  explicit CpuGraph(std::vector<std::function<void()>> calls) : calls_(std::move(calls)) {}
+  explicit CpuGraph(std::vector<std::function<void(const Launcher&)>> calls) : calls_(std::move(calls)) {}
   int num_launches() const override { return static_cast<int>(calls_.size()); }
-  void run() const {
-    for (const auto& call : calls_) call();
+  void run(const Launcher& launcher) const {
+    for (const auto& call : calls_) call(launcher);
   }
 
  private:
-  std::vector<std::function<void()>> calls_;
+  std::vector<std::function<void(const Launcher&)>> calls_;
 };
 
 struct Task {
@@ -89,7 +89,7 @@ struct Task {
 
 class CpuStream final : public Stream {
  public:
-  explicit CpuStream(std::string_view name) : thread_([this] { run(); }) {
+  CpuStream(std::string_view name, const Launcher& launcher) : launcher_(launcher), thread_([this] { run(); }) {
     pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());
   }
   ~CpuStream() override {
@@ -124,7 +124,7 @@ class CpuStream final : public Stream {
     HELIOS_CHECK(!capturing_);
     capturing_ = true;
   }
-  void launch(std::function<void()> call) override {
+  void launch(std::function<void(const Launcher&)> call) override {
     HELIOS_CHECK(capturing_, "launches are recorded inside a capture");
     captured_.push_back(std::move(call));
   }
@@ -186,7 +186,7 @@ class CpuStream final : public Stream {
       case Task::Kind::kReplay:
         if (failure_) return;
         try {
-          task.graph->run();
+          task.graph->run(launcher_);
         } catch (...) {
           failure_ = std::current_exception();
         }
@@ -194,6 +194,7 @@ class CpuStream final : public Stream {
     }
   }
 
+  const Launcher launcher_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::array<Task, kQueueTasks> tasks_;
@@ -201,7 +202,7 @@ class CpuStream final : public Stream {
   bool closed_ = false;
   std::exception_ptr failure_;  // stream thread only
   bool capturing_ = false;      // enqueuing thread only, as is captured_
-  std::vector<std::function<void()>> captured_;
+  std::vector<std::function<void(const Launcher&)>> captured_;
   std::thread thread_;  // last: starts when everything above is ready
 };
 
@@ -214,7 +215,9 @@ int64_t read_number(const char* path) {
 
 class CpuBackend final : public Backend {
  public:
+  explicit CpuBackend(int num_threads) : pool_(num_threads) {}
   std::string_view name() const override { return "cpu"; }
+  ThreadPool& host_pool() override { return pool_; }
 
   // Pages come zeroed and only when touched: an idle KV cache costs no memory.
   Memory device_memory(size_t bytes) override {
@@ -244,13 +247,16 @@ class CpuBackend final : public Backend {
   }
 
   std::unique_ptr<Stream> make_stream(std::string_view stream_name) override {
-    return std::make_unique<CpuStream>(stream_name);
+    return std::make_unique<CpuStream>(stream_name, pool_);
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+
+ private:
+  ThreadPool pool_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+std::unique_ptr<Backend> make_cpu_backend(int num_threads) { return std::make_unique<CpuBackend>(num_threads); }
 
 }  // namespace helios
