@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/base/host_device.h"
+
 namespace helios {
 
 inline constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
@@ -29,7 +31,7 @@ inline constexpr float kC4 = 0x1.573adp-5f;
 inline constexpr float kC5 = 0x1.0fa7d8p-7f;
 }  // namespace exp_constants
 
-inline float exp_nonpositive(float x) {
+HELIOS_HD inline float exp_nonpositive(float x) {
   using namespace exp_constants;
   if (x < kLowest) return 0.0f;
   if (!(x <= 0.0f)) return std::numeric_limits<float>::quiet_NaN();  // NaN in, NaN out

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/base/ids.h"
+#include "kernels/base/host_device.h"
 
 namespace helios {
 
@@ -14,18 +15,18 @@ using SortKey = uint64_t;
 inline constexpr SortKey kNoKey = 0;
 
 /// Unsigned order equals the floats' order. -inf .. +inf maps to 0x007fffff .. 0xff800000.
-inline uint32_t ordered_bits(float value) {
+HELIOS_HD inline uint32_t ordered_bits(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value + 0.0f);  // -0 becomes +0
   return (bits & 0x80000000u) ? ~bits : (bits | 0x80000000u);
 }
-inline float from_ordered_bits(uint32_t ordered) {
+HELIOS_HD inline float from_ordered_bits(uint32_t ordered) {
   return std::bit_cast<float>((ordered & 0x80000000u) ? (ordered & 0x7fffffffu) : ~ordered);
 }
 
-inline SortKey make_key(float value, TokenId id) {
+HELIOS_HD inline SortKey make_key(float value, TokenId id) {
   return (static_cast<uint64_t>(ordered_bits(value)) << 32) | static_cast<uint32_t>(~id);
 }
-inline float key_value(SortKey key) { return from_ordered_bits(static_cast<uint32_t>(key >> 32)); }
-inline TokenId key_id(SortKey key) { return static_cast<TokenId>(~static_cast<uint32_t>(key)); }
+HELIOS_HD inline float key_value(SortKey key) { return from_ordered_bits(static_cast<uint32_t>(key >> 32)); }
+HELIOS_HD inline TokenId key_id(SortKey key) { return static_cast<TokenId>(~static_cast<uint32_t>(key)); }
 
 }  // namespace helios

@@ -27,6 +27,14 @@ struct ShardTiles {
   int num_segments() const { return static_cast<int>(segment_first_tile.size()) - 1; }
 };
 
+/// The same for a kernel's arguments: the tile table lies in device memory.
+struct TilesView {
+  const VocabTile* tiles = nullptr;  // [num_tiles]
+  int32_t num_tiles = 0;
+  int32_t first_id = 0;
+  int32_t width = 0;
+};
+
 inline ShardTiles make_shard_tiles(const VocabLayout& layout, Rank rank, int world) {
   ShardTiles shard;
   const Range ids = layout.shard(rank, world);
