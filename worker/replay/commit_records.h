@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "worker/replay/row_expansion.h"
-#include "worker/replay/step_inputs.h"
+#include "kernels/step/step_inputs.h"
 
 namespace helios {
 

@@ -10,7 +10,7 @@
 #include "worker/backend/backend.h"
 #include "worker/catalog/core_catalog.h"
 #include "worker/frames/completion_outputs.h"
-#include "worker/replay/step_inputs.h"
+#include "kernels/step/step_inputs.h"
 
 namespace helios {
 

@@ -12,18 +12,10 @@
 
 #include "common/base/vocab_range.h"
 #include "kernels/base/launcher.h"
+#include "kernels/step/slot_sampling.h"
 #include "worker/collective/communicator.h"
 
 namespace helios {
-
-/// A slot's sampling state as the kernels read it; written by admission.
-struct SlotSampling {
-  float temperature = 1.0f;
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  int32_t top_k = 0;
-  uint64_t seed = 0;
-};
 
 struct SamplerArgs {
   const float* logits = nullptr;  // [rows, logits_stride], this rank's shard

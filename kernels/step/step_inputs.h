@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "worker/replay/sampler.h"
-#include "worker/replay/slot_state.h"
+#include "kernels/step/slot_sampling.h"
+#include "kernels/step/slot_state.h"
 
 namespace helios {
 

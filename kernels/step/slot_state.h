@@ -20,7 +20,7 @@ struct SlotState {
   int32_t min_tokens = 0;
   TokenId eos_id = -1;
   int32_t ignore_eos = 0;
-  int32_t finished = 1;  // no lane of this slot does anything until the next admission
+  int32_t finished = 0;  // no lane of this slot does anything until the next admission
   int32_t num_stop_ids = 0;
   TokenId stop_ids[kMaxStopIds] = {};
 };
