@@ -141,6 +141,9 @@ Result<CoordinatorConfig> parse_coordinator_config(int argc, const char* const* 
     return invalid(fmt::format("--world-size {}: expected 1, 2, 4 or 8", config.world_size));
   }
   config.rank_endpoint = place->endpoint;
+  Result<std::optional<ClusterKey>> key = cluster_key_for(config.rank_endpoint, getenv(kClusterKeyVariable));
+  if (!key) return key.error();
+  config.cluster_key = *std::move(key);
   return config;
 }
 
@@ -168,6 +171,7 @@ Ctrl-C drains and exits 0, a second one ends at once. helios-launch starts it to
   --log-level LEVEL         trace, debug, info, warning, error or off (default info)
   --help                    this text
 
+HELIOS_CLUSTER_KEY: the key that ranks must share, for a rank endpoint that other hosts can reach.
 Exit code: 0 after a drain, 1 the model cannot be served or the address is taken, 2 a wrong flag.
 )";
 }

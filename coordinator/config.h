@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/base/log.h"
 #include "common/base/result.h"
 #include "common/launch/launch_env.h"
+#include "common/net/cluster_key.h"
 
 namespace helios {
 
@@ -18,6 +20,7 @@ struct CoordinatorConfig {
   uint16_t port = 8000;  // 0: the kernel picks
   int world_size = 1;
   std::string rank_endpoint;
+  std::optional<ClusterKey> cluster_key;
   std::string collective = "auto";
   size_t max_waiting = 1024;
   size_t max_body_bytes = 16 * 1024 * 1024;

@@ -96,6 +96,7 @@ bool die_with_parent() {
 EngineConfig engine_config(const CoordinatorConfig& config, std::function<void()> on_ready) {
   EngineConfig engine;
   engine.rank_endpoint = config.rank_endpoint;
+  engine.cluster_key = config.cluster_key;
   engine.ranks.world_size = config.world_size;
   engine.ranks.collective = config.collective;
   engine.ranks.heartbeat_limit = config.heartbeat_timeout;

@@ -169,6 +169,9 @@ Status take_place(const Flags& flags, const GetEnv& getenv, WorkerConfig* config
   if (Status endpoint = check_endpoint(config->coordinator); !endpoint.ok()) {
     return invalid("--coordinator: " + endpoint.error().message);
   }
+  Result<std::optional<ClusterKey>> key = cluster_key_for(config->coordinator, getenv(kClusterKeyVariable));
+  if (!key.ok()) return key.error();
+  config->cluster_key = *std::move(key);
   config->core.num_threads = std::max(1, usable_cores() / std::max(1, place->local_size));
   int threads = 0;
   if (Status given = take_number("threads-per-rank", flags.threads, 0, 1024, &threads); !given.ok()) return given;

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/result.h"
 #include "common/launch/launch_env.h"
+#include "common/net/cluster_key.h"
 #include "worker/replay/executor.h"
 
 namespace helios {
@@ -17,6 +18,7 @@ struct WorkerConfig {
   std::string device = "cpu";
 
   std::string coordinator;  // a valid endpoint
+  std::optional<ClusterKey> cluster_key;
   Rank rank;
   int world_size = 1;
   std::string place_source;  // what rank and world size were taken from

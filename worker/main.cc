@@ -81,6 +81,7 @@ int run(const WorkerConfig& config) {
            config.core.num_threads, hello.status_url.empty() ? "off" : hello.status_url);
 
   CoordinatorLink link({.endpoint = config.coordinator,
+                        .key = config.cluster_key,
                         .hello = hello,
                         .termination_requested = TerminationSignals::requested,
                         .end_process = [](int exit_code) { ::_exit(exit_code); }},

@@ -166,6 +166,21 @@ void ZmqSocket::set_linger(std::chrono::milliseconds limit) {
   set(ZMQ_LINGER, static_cast<int>(limit.count()));
 }
 
+void ZmqSocket::encrypt(const ClusterKey& key) {
+  check_thread();
+  const auto put = [this](int option, const std::string& text) {
+    HELIOS_CHECK(zmq_setsockopt(handle_, option, text.c_str(), text.size() + 1) == 0, option,
+                 zmq_strerror(zmq_errno()));
+  };
+  if (routes_) {
+    set(ZMQ_CURVE_SERVER, 1);
+  } else {
+    put(ZMQ_CURVE_SERVERKEY, key.public_half);
+    put(ZMQ_CURVE_PUBLICKEY, key.public_half);
+  }
+  put(ZMQ_CURVE_SECRETKEY, key.secret);
+}
+
 Result<std::string> ZmqSocket::bind(const std::string& endpoint) {
   check_thread();
   if (Status valid = check_endpoint(endpoint); !valid.ok()) return valid.error();

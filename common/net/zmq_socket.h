@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/net/cluster_key.h"
 
 namespace helios {
 
@@ -57,6 +58,9 @@ class ZmqSocket {
   ZmqSocket(ZmqSocket&&) noexcept;
   ZmqSocket& operator=(ZmqSocket&&) noexcept;
   ~ZmqSocket();
+
+  /// Before bind() or connect(): only peers with the same key will be heard, and what passes is encrypted.
+  void encrypt(const ClusterKey& key);
 
   /// `endpoint`: "tcp://host:port" (port 0 or * picks one) or "ipc:///path". Returns the resolved endpoint.
   /// Errors: kInvalidArgument (not an endpoint), kUnavailable (in use, no such interface).

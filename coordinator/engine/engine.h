@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/net/cluster_key.h"
 #include "coordinator/engine/engine_client.h"
 #include "coordinator/submission/rank_set.h"
 
@@ -19,6 +21,7 @@ namespace helios {
 
 struct EngineConfig {
   std::string rank_endpoint = "tcp://127.0.0.1:0";   // what the ROUTER binds
+  std::optional<ClusterKey> cluster_key;             // what ranks must hold to be heard
   RankSetConfig ranks;                               // world size, collective, heartbeat and step limits
   size_t max_waiting = 1024;                         // sequences without a slot; more are refused with kQueueFull
   size_t stream_capacity = 256;                      // events a consumer may leave unread before its sequence pauses

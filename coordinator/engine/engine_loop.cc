@@ -82,7 +82,7 @@ Result<std::string> EngineLoop::start() {
   std::promise<Result<std::string>> bound;
   auto result = bound.get_future();
   thread_ = std::thread([this, bound = std::move(bound)]() mutable {
-    auto link = RankLink::bind(context_, config_.rank_endpoint);
+    auto link = RankLink::bind(context_, config_.rank_endpoint, config_.cluster_key);
     if (!link) return bound.set_value(link.error());
     {
       std::lock_guard lock(end_mutex_);

@@ -39,8 +39,10 @@ std::variant<ControlMessage, Completion, Error> decode(const std::vector<std::st
 
 }  // namespace
 
-Result<RankLink> RankLink::bind(ZmqContext& context, const std::string& endpoint) {
+Result<RankLink> RankLink::bind(ZmqContext& context, const std::string& endpoint,
+                                const std::optional<ClusterKey>& key) {
   ZmqSocket socket = ZmqSocket::router(context);
+  if (key) socket.encrypt(*key);
   auto resolved = socket.bind(endpoint);
   if (!resolved) return resolved.error();
   return RankLink(std::move(socket), *std::move(resolved));

@@ -20,8 +20,9 @@ namespace helios {
 
 class RankLink {
  public:
-  /// Binds `endpoint`, as ZmqSocket::bind.
-  static Result<RankLink> bind(ZmqContext& context, const std::string& endpoint);
+  /// Binds `endpoint`, as ZmqSocket::bind, for ranks with the same key if there is one.
+  static Result<RankLink> bind(ZmqContext& context, const std::string& endpoint,
+                               const std::optional<ClusterKey>& key = std::nullopt);
 
   /// Resolved: what ranks connect to.
   const std::string& endpoint() const { return endpoint_; }

@@ -260,6 +260,7 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --log-level LEVEL        trace, debug, info, warning, error or off (default info)
   --nnodes N --node-rank R the same command on N hosts, R = 0 to N-1; node 0 runs the coordinator
   --master-addr A --master-port P   node 0's address, and its port for ranks (default 29500)
+  --new-cluster-key        prints a key for HELIOS_CLUSTER_KEY, which several nodes must share, and exits
   --help                   this text
 
 Exit code: 0 after a drain, 1 the model cannot be loaded or served, 2 a wrong flag, else the coordinator's own.

@@ -14,6 +14,7 @@
 
 #include "common/base/log.h"
 #include "common/launch/launch_env.h"
+#include "common/net/cluster_key.h"
 #include "deploy/launch/launch_config.h"
 #include "deploy/launch/supervisor.h"
 
@@ -89,6 +90,10 @@ int launch(LaunchConfig config) {
     directory = *made;
     endpoint = "ipc://" + directory + "/ranks";
   }
+  if (const auto cluster_key = helios::cluster_key_for(endpoint, std::getenv(helios::kClusterKeyVariable));
+      !cluster_key) {
+    return complain(cluster_key.error(), 2);
+  }
   const PrivateDirectory cleanup(directory);
   helios::Supervisor supervisor(config, find_bin_dir(), endpoint);
   return supervisor.run();
@@ -98,6 +103,10 @@ int launch(LaunchConfig config) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments == std::vector<std::string>{"--new-cluster-key"}) {
+    std::puts(helios::new_cluster_key().c_str());
+    return 0;
+  }
   hide_api_key(argc, argv);
   Result<std::optional<LaunchConfig>> config = helios::parse_launch_config(arguments);
   if (!config) return complain(config.error(), 2);

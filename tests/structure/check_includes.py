@@ -44,7 +44,7 @@ ROOMS = {
     "coordinator/http": ["coordinator/protocol", "coordinator/engine", "coordinator/tokenizer", "coordinator/output",
                          "coordinator/completion", "common/base", "common/contract"],
     "coordinator": ["coordinator", "common"],  # main.cc and config
-    "deploy/launch": ["common/base", "common/launch"],
+    "deploy/launch": ["common/base", "common/launch", "common/net"],
 }
 
 # third-party header prefix: the only rooms that may include it.

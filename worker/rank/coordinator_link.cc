@@ -146,6 +146,7 @@ void CoordinatorLink::run() {
   ZmqContext context;
   ZmqSocket socket =
       ZmqSocket::dealer(context, fmt::format("rank-{}-{:016x}", config_.hello.rank.value, config_.hello.life));
+  if (config_.key) socket.encrypt(*config_.key);
   if (Status connected = socket.connect(config_.endpoint); !connected.ok()) {
     start_leaving(LeaveReason::kBroken, connected.error().message);
   }

@@ -31,6 +31,7 @@ namespace helios {
 
 struct LinkConfig {
   std::string endpoint;
+  std::optional<ClusterKey> key;  // of the cluster
   Hello hello;
   std::chrono::milliseconds heartbeat_interval{100};
   std::chrono::milliseconds hello_interval{200};

@@ -50,8 +50,17 @@ TEST(ByHand, AnIncompleteSetOfVariablesIsRefused) {
   EXPECT_NE(worker.errors().find("WORLD_SIZE"), std::string::npos) << worker.errors();
 }
 
-TEST(TwoNodes, AreServedByOneCoordinator) {
+std::string new_key() {
   const Scene scene;
+  RealProcess launch(scene, "key", {kBin + "/helios-launch", "--new-cluster-key"});
+  EXPECT_EQ(launch.wait_for_exit(), 0);
+  const std::string line = launch.output();
+  return line.substr(0, line.find('\n'));
+}
+
+TEST(TwoNodes, AreServedByOneCoordinatorThatSharesTheirKey) {
+  const Scene scene;
+  const RealProcess::Variables key{{"HELIOS_CLUSTER_KEY", new_key()}};
   const std::string port = std::to_string(free_port());
   const auto node = [&](const std::string& rank) {
     return std::vector<std::string>{kBin + "/helios-launch",
@@ -72,8 +81,8 @@ TEST(TwoNodes, AreServedByOneCoordinator) {
                                     "--threads-per-rank",
                                     "1"};
   };
-  RealProcess second(scene, "node1", node("1"));  // may come first: it waits for the coordinator
-  RealProcess first(scene, "node0", node("0"));
+  RealProcess second(scene, "node1", node("1"), key);  // may come first: it waits for the coordinator
+  RealProcess first(scene, "node0", node("0"), key);
   const int http_port = first.wait_for_ready_port();
   ASSERT_GT(http_port, 0) << first.errors() << second.errors();
   EXPECT_NE(completion_logprobs(http_port), "");
@@ -81,6 +90,15 @@ TEST(TwoNodes, AreServedByOneCoordinator) {
   EXPECT_EQ(first.wait_for_exit(), 0) << first.errors();
   EXPECT_EQ(second.wait_for_exit(), 0) << second.errors();
   expect_nothing_left(scene);
+}
+
+TEST(TwoNodes, NeedAKeyWhereOthersCanConnect) {
+  const Scene scene;
+  RealProcess launch(
+      scene, "launch",
+      {kBin + "/helios-launch", "--model", kDemo, "--nnodes", "2", "--node-rank", "1", "--master-addr", "192.0.2.1"});
+  EXPECT_EQ(launch.wait_for_exit(), 2);
+  EXPECT_NE(launch.errors().find("--new-cluster-key"), std::string::npos) << launch.errors();
 }
 
 TEST(Launched, ServesAndSurvivesALostRank) {
