@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""What deploy/ promises without being run by any other test: units, manifests, Dockerfiles, scripts and package lists.
+
+usage: check_deploy.py BIN_DIR. Every flag that a file passes must be one that the program's --help explains, every port
+and path of a probe must exist, every package of the runtime list must be needed and none may be missing.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+try:
+    import yaml
+except ImportError:  # another interpreter comes first on the PATH: Debian's has the package
+    os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+PROGRAMS = ["helios-launch", "helios-coordinator", "helios-worker", "helios-bench"]
+BASE_PACKAGES = {"libc6", "libstdc++6", "libgcc-s1"}
+PROBED_PATHS = {"/livez", "/readyz"}
+
+problems = []
+
+
+def complain(where, what):
+    problems.append(f"{where}: {what}")
+
+
+def known_flags(bin_dir):
+    flags = {}
+    for program in PROGRAMS:
+        text = subprocess.run([bin_dir / program, "--help"], capture_output=True, text=True, check=True).stdout
+        flags[program] = set(re.findall(r"--[a-z][a-z0-9-]+", text))
+    return flags
+
+
+def check_words(where, program, words, flags):
+    for word in words:
+        if word.startswith("--") and word.split("=")[0] not in flags[program]:
+            complain(where, f"{program} does not know {word}")
+
+
+def check_manifest(path, flags):
+    for document in yaml.safe_load_all(path.read_text()):
+        stack = [document]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, dict):
+                if "image" in node:
+                    check_container(f"{path.name} {node['name']}", node, flags)
+                stack.extend(node.values())
+            elif isinstance(node, list):
+                stack.extend(node)
+        selector = document.get("spec", {}).get("selector", {})
+        labels = yaml.safe_dump(document if document["kind"] != "Service" else list(yaml.safe_load_all(path.read_text())))
+        for key, value in (selector.get("matchLabels", selector) or {}).items():
+            if f"{key}: {value}" not in labels:
+                complain(path.name, f"{document['kind']} selects {key}={value}, which nothing carries")
+
+
+def check_container(where, container, flags):
+    program = container.get("command", ["helios-launch"])[0]
+    check_words(where, program, container.get("args", []), flags)
+    ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        get = container.get(probe, {}).get("httpGet")
+        if get and get["port"] not in ports:
+            complain(where, f"{probe} asks port {get['port']}, which the container does not declare")
+        if get and get["path"] not in PROBED_PATHS:
+            complain(where, f"{probe} asks {get['path']}")
+    volumes = {mount["name"] for mount in container.get("volumeMounts", [])}
+    if "model" not in volumes:
+        complain(where, "has no model mounted")
+
+
+def check_unit(path, bin_dir, flags, scratch):
+    text = path.read_text()
+    for program, rest in re.findall(r"^ExecStart=/usr/local/bin/(\S+) (.*)$", text, re.MULTILINE):
+        check_words(path.name, program, rest.split(), flags)
+    copy = scratch / path.name
+    copy.write_text(text.replace("/usr/local/bin/", f"{bin_dir}/"))
+    verified = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True)
+    for line in verified.stderr.splitlines():
+        if path.name.replace("@", "@i") in line or path.name in line:
+            complain(path.name, line)
+
+
+def check_dockerfile(path, bin_dir, flags):
+    text = path.read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["COPY"] and not words[1].startswith("--from"):
+            for source in words[1:-1]:
+                if source != "." and not list(ROOT.glob(source)):
+                    complain(path.name, f"copies {source}, which is not there")
+        if words[:1] == ["ENTRYPOINT"]:
+            command = re.findall(r'"([^"]*)"', line)
+            check_words(path.name, command[0], command, flags)
+    for target in re.search(r"--target((?: +[a-z_-]+)+)", text).group(1).split():
+        if target != "helios_cuda" and not (bin_dir / target).exists():
+            complain(path.name, f"builds {target}, which is no program")
+
+
+def check_scripts():
+    scripts = sorted(DEPLOY.rglob("*.sh")) + sorted(DEPLOY.rglob("*.sbatch")) + [ROOT / ".ci" / "run"]
+    found = subprocess.run(["shellcheck", "-S", "warning", *scripts], capture_output=True, text=True)
+    if found.returncode:
+        complain("shellcheck", found.stdout)
+
+
+def owner_of(library_path):
+    """The Debian package of a file that ldd names; dpkg may know it with or without the /usr of a merged system."""
+    for path in dict.fromkeys([library_path, "/usr" + library_path, os.path.realpath(library_path)]):
+        found = subprocess.run(["dpkg", "-S", path], capture_output=True, text=True)
+        if found.returncode == 0:
+            return found.stdout.split(":")[0]
+    return None
+
+
+def check_runtime_packages(bin_dir):
+    listed = {line for line in (DEPLOY / "packages-runtime.txt").read_text().split("\n") if line and line[0] != "#"}
+    needed = {"curl"}  # the health check
+    for program in PROGRAMS:
+        dynamic = subprocess.run(["readelf", "-d", bin_dir / program], capture_output=True, text=True, check=True).stdout
+        direct = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
+        loaded = subprocess.run(["ldd", bin_dir / program], capture_output=True, text=True, check=True).stdout
+        for library, path in re.findall(r"(\S+) => (/\S+)", loaded):
+            package = owner_of(path) if library in direct else None
+            if package and package not in BASE_PACKAGES:
+                needed.add(package)
+                if package not in listed:
+                    complain("packages-runtime.txt", f"{program} needs {library}, of {package}")
+    for package in sorted(listed - needed):
+        complain("packages-runtime.txt", f"no program needs {package}")
+
+
+def main():
+    bin_dir = pathlib.Path(sys.argv[1]).resolve()
+    flags = known_flags(bin_dir)
+    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+        check_manifest(path, flags)
+    if shutil.which("systemd-analyze"):
+        with tempfile.TemporaryDirectory() as scratch:
+            for path in sorted((DEPLOY / "systemd").glob("*.service")):
+                check_unit(path, bin_dir, flags, pathlib.Path(scratch))
+    else:
+        print("SKIPPED: the units, because there is no systemd-analyze here")
+    for path in sorted((DEPLOY / "docker").glob("Dockerfile.*")):
+        check_dockerfile(path, bin_dir, flags)
+    check_scripts()
+    check_runtime_packages(bin_dir)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
