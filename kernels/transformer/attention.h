@@ -1,8 +1,8 @@
 // Rotary embedding, KV cache writes and paged attention.
 //
-// Keys and values lie in blocks of kv_block_size absolute positions. A row at position p reads the blocks from its first
-// visible key to p in ascending order and folds each into a running softmax, so that prefill in any chunking and decode
-// do the same operations in the same order (X1).
+// Keys and values lie in blocks of kv_block_size absolute positions. A row at position p reads the blocks from its
+// first visible key to p in ascending order and folds each into a running softmax, so that prefill in any chunking and
+// decode do the same operations in the same order (X1).
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,14 @@ struct AttentionShape {
   int32_t window = 0;                // keys a query sees, itself included; 0: all before it
 };
 
-/// Rows of this step. A row with position < 0 is dead: nothing is read or written for it.
+/// Rows of this step, [0, *num_rows). A row with position < 0 is dead: nothing is read or cached for it.
 struct AttentionRows {
-  const int32_t* positions = nullptr;     // [rows] absolute
-  const int32_t* slots = nullptr;         // [rows]
+  const int32_t* positions = nullptr;     // [max_rows] absolute
+  const int32_t* slots = nullptr;         // [max_rows]
   const int32_t* block_tables = nullptr;  // [capacity, max_blocks]
   int32_t max_blocks = 0;
-  int64_t rows = 0;
+  const int32_t* num_rows = nullptr;  // [1]
+  int64_t max_rows = 0;
 };
 
 /// cos and sin [max_positions, head_dim / 2], each FP32 rounded from float64.
@@ -74,7 +75,8 @@ struct AttentionArgs {
   int64_t out_stride = 0;
   bool round_bf16 = false;
 };
-int64_t attention_scratch_bytes(const AttentionShape& shape, int num_threads);
+/// `rows` for its bounds; `num_threads` of the host where kernels run there.
+int64_t attention_scratch_bytes(const AttentionShape& shape, const AttentionRows& rows, int num_threads);
 void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& on);
 
 }  // namespace helios

@@ -323,10 +323,10 @@ void RopeAndCacheRows(const RopeAndCacheArgs& args, int64_t begin, int64_t end) 
 /// This thread's share of the items, `rows_an_item` rows each.
 void AttentionThread(const AttentionArgs& args, void* scratch, int64_t rows_an_item, int64_t thread, int64_t threads) {
   const PassBuffers buffers = buffers_of(scratch, args.shape.head_dim, thread);
-  const int64_t pieces = (args.rows.rows + rows_an_item - 1) / rows_an_item;
+  const int64_t rows = *args.rows.num_rows, pieces = (rows + rows_an_item - 1) / rows_an_item;
   for (int64_t item = thread; item < pieces * args.shape.kv_heads; item += threads) {
     const int64_t begin = item / args.shape.kv_heads * rows_an_item;
-    RunItem(args, begin, std::min(begin + rows_an_item, args.rows.rows), item % args.shape.kv_heads, buffers);
+    RunItem(args, begin, std::min(begin + rows_an_item, rows), item % args.shape.kv_heads, buffers);
   }
 }
 
@@ -345,18 +345,19 @@ void rope_and_cache(const RopeAndCacheArgs& args, const Launcher& on) {
   constexpr int64_t kElementsWorthAFork = 16384;
   const int64_t row = static_cast<int64_t>(args.shape.q_heads + 2 * args.shape.kv_heads) * args.shape.head_dim;
   const int64_t grain = std::max<int64_t>(1, kElementsWorthAFork / std::max<int64_t>(row, 1));
-  pool.parallel_for(args.rows.rows, grain, [&args](int64_t begin, int64_t end) {
+  pool.parallel_for(*args.rows.num_rows, grain, [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(RopeAndCacheRows)(args, begin, end);
   });
 }
 
-int64_t attention_scratch_bytes(const AttentionShape& shape, int num_threads) {
+int64_t attention_scratch_bytes(const AttentionShape& shape, const AttentionRows&, int num_threads) {
   return num_threads * pass_floats(shape.head_dim) * static_cast<int64_t>(sizeof(float));
 }
 
 void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& on) {
   ThreadPool& pool = on.pool();
-  if (args.rows.rows == 0 || args.shape.q_heads == 0 || args.shape.kv_heads == 0) return;
+  const int64_t rows = *args.rows.num_rows;
+  if (rows == 0 || args.shape.q_heads == 0 || args.shape.kv_heads == 0) return;
   // Items as large as one pass can take, but four a thread where there are rows enough.
   const int64_t group = std::max(1, args.shape.q_heads / args.shape.kv_heads);
   const int64_t wanted_pieces = (4 * pool.num_threads() + args.shape.kv_heads - 1) / args.shape.kv_heads;
@@ -364,8 +365,7 @@ void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& o
     const AttentionArgs& args;
     void* scratch;
     int64_t rows_an_item;
-  } const step{args, scratch,
-               std::clamp<int64_t>(args.rows.rows / wanted_pieces, 1, std::max<int64_t>(1, kMaxQueries / group))};
+  } const step{args, scratch, std::clamp<int64_t>(rows / wanted_pieces, 1, std::max<int64_t>(1, kMaxQueries / group))};
   pool.run([&step](int thread, int threads) {
     HWY_DYNAMIC_DISPATCH(AttentionThread)(step.args, step.scratch, step.rows_an_item, thread, threads);
   });

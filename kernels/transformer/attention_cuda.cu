@@ -24,6 +24,7 @@ __device__ inline float round_if(float value, bool round_bf16) { return round_bf
 __global__ void rope_and_cache_kernel(RopeAndCacheArgs a) {
   SIMT_DYN_SHARED(float, rotated);  // [head_dim]
   const int64_t row = blockIdx.x;
+  if (row >= *a.rows.num_rows) return;
   const int head = blockIdx.y, lane = threadIdx.x;
   const int32_t position = a.rows.positions[row];
   if (position < 0) return;
@@ -74,6 +75,7 @@ __global__ void paged_attention_kernel(AttentionArgs a) {
   __shared__ float weights[kWarpSize];
   __shared__ float rescale, total;
   const int64_t row = blockIdx.x;
+  if (row >= *a.rows.num_rows) return;
   const int head = blockIdx.y, thread = threadIdx.x, warp = thread / kWarpSize, lane = thread % kWarpSize;
   const AttentionShape& s = a.shape;
   const int32_t position = a.rows.positions[row];
@@ -142,18 +144,18 @@ __global__ void paged_attention_kernel(AttentionArgs a) {
 
 void rope_and_cache(const RopeAndCacheArgs& args, const Launcher& on) {
   const int heads = args.shape.q_heads + 2 * args.shape.kv_heads;
-  if (args.rows.rows == 0 || heads == 0) return;
-  simt::launch(rope_and_cache_kernel, dim3(static_cast<unsigned>(args.rows.rows), static_cast<unsigned>(heads)),
+  if (args.rows.max_rows == 0 || heads == 0) return;
+  simt::launch(rope_and_cache_kernel, dim3(static_cast<unsigned>(args.rows.max_rows), static_cast<unsigned>(heads)),
                dim3(kWarpSize), args.shape.head_dim * sizeof(float), static_cast<simt::Stream>(on.stream()), args);
 }
 
-int64_t attention_scratch_bytes(const AttentionShape&, int) { return 0; }
+int64_t attention_scratch_bytes(const AttentionShape&, const AttentionRows&, int) { return 0; }
 
 void paged_attention(const AttentionArgs& args, void*, const Launcher& on) {
   HELIOS_CHECK(args.shape.head_dim <= kMaxHeadDim, args.shape.head_dim);
-  if (args.rows.rows == 0 || args.shape.q_heads == 0) return;
+  if (args.rows.max_rows == 0 || args.shape.q_heads == 0) return;
   simt::launch(paged_attention_kernel,
-               dim3(static_cast<unsigned>(args.rows.rows), static_cast<unsigned>(args.shape.q_heads)),
+               dim3(static_cast<unsigned>(args.rows.max_rows), static_cast<unsigned>(args.shape.q_heads)),
                dim3(kAttentionThreads), 0, static_cast<simt::Stream>(on.stream()), args);
 }
 

@@ -35,7 +35,7 @@ Place place_of(const AttentionRows& rows, int64_t slot, int64_t position) {
 void rope_reference(const RopeAndCacheArgs& args, double* out) {
   const int64_t dim = args.shape.head_dim, rotated = args.shape.q_heads + args.shape.kv_heads;
   const int64_t width = (rotated + args.shape.kv_heads) * dim;
-  for (int64_t row = 0; row < args.rows.rows; ++row) {
+  for (int64_t row = 0; row < *args.rows.num_rows; ++row) {
     const float* x = args.qkv + row * args.qkv_stride;
     std::copy(x, x + width, out + row * width);
     const int64_t position = args.rows.positions[row];
@@ -50,8 +50,8 @@ void rope_reference(const RopeAndCacheArgs& args, double* out) {
 void attention_reference(const AttentionArgs& args, double* out) {
   const AttentionShape& shape = args.shape;
   const int64_t dim = shape.head_dim;
-  std::fill(out, out + args.rows.rows * shape.q_heads * dim, 0.0);
-  for (int64_t row = 0; row < args.rows.rows; ++row) {
+  std::fill(out, out + *args.rows.num_rows * shape.q_heads * dim, 0.0);
+  for (int64_t row = 0; row < *args.rows.num_rows; ++row) {
     const int64_t position = args.rows.positions[row], slot = args.rows.slots[row];
     if (position < 0) continue;
     const int64_t first = shape.window > 0 ? std::max<int64_t>(position - shape.window + 1, 0) : 0;

@@ -1,13 +1,15 @@
 // The row-wise operations between matrix products. FP32 in and out; each row alone, in a fixed order (X1).
 //
-// `round_bf16` rounds each result to the nearest BF16 value (kept as FP32): the --dtype bfloat16 mode rounds every
-// matrix input once.
+// Pointers are to device memory. Rows [0, *num_rows) are this step's, at most max_rows; nothing is written for the
+// rest. `round_bf16` rounds each result to the nearest BF16 value (kept as FP32): the --dtype bfloat16 mode rounds
+// every matrix input once.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/launcher.h"
+#include "kernels/base/step_counters.h"
 
 namespace helios {
 
@@ -17,45 +19,53 @@ struct EmbedArgs {
   const void* table = nullptr;
   DType dtype = DType::kFloat32;
   int64_t hidden = 0;
-  const int32_t* tokens = nullptr;  // [rows]
-  int64_t rows = 0;
-  float* out = nullptr;  // [rows, hidden]
+  const int32_t* tokens = nullptr;    // [max_rows]
+  const int32_t* num_rows = nullptr;  // [1]
+  int64_t max_rows = 0;
+  float* out = nullptr;  // [max_rows, hidden]
   bool round_bf16 = false;
 };
 void embed(const EmbedArgs& args, const Launcher& on);
 
-/// out = x / sqrt(mean(x^2) + eps) * weight. `x` and `out` may be the same.
+/// out[r] = x[i] / sqrt(mean(x[i]^2) + eps) * weight, with i = row_index[r], or r where there is no index. Without an
+/// index `x` and `out` may be the same.
 struct RmsNormArgs {
-  const float* x = nullptr;  // [rows, hidden], rows x_stride apart
+  const float* x = nullptr;  // rows of [hidden], x_stride apart
   int64_t x_stride = 0;
-  const float* weight = nullptr;  // [hidden]
+  const int32_t* row_index = nullptr;  // [max_rows] or null
+  const float* weight = nullptr;       // [hidden]
   float eps = 0.0f;
-  int64_t rows = 0;
+  const int32_t* num_rows = nullptr;  // [1]
+  int64_t max_rows = 0;
   int64_t hidden = 0;
-  float* out = nullptr;  // [rows, hidden], rows out_stride apart
+  float* out = nullptr;  // [max_rows, hidden], rows out_stride apart
   int64_t out_stride = 0;
   bool round_bf16 = false;
 };
 void rms_norm(const RmsNormArgs& args, const Launcher& on);
 
-/// residual[r][c] += tree over the ranks' partial sums. `partials` is [world, rows, hidden], rank-major, as gathered;
-/// world 1, 2, 4 or 8; the tree is the upper part of matmul's. `bias` [hidden] or null is added to the tree's sum first.
+/// residual[r][c] += tree over the ranks' partial sums. `partials` is [world, max_rows, hidden], as gathered; world 1,
+/// 2, 4 or 8; the tree is the upper part of matmul's. `bias` [hidden] or null is added to the tree's sum first.
+/// `counters`, if any, gets the words that a rank sent for it: rows * hidden where there is a peer.
 struct AddPartialsArgs {
   const float* partials = nullptr;
   int world = 1;
-  int64_t rows = 0;
+  const int32_t* num_rows = nullptr;  // [1]
+  int64_t max_rows = 0;
   int64_t hidden = 0;
   const float* bias = nullptr;
-  float* residual = nullptr;  // [rows, hidden]
+  float* residual = nullptr;  // [max_rows, hidden]
+  StepCounters* counters = nullptr;
 };
 void add_partials(const AddPartialsArgs& args, const Launcher& on);
 
 /// out[r][i] = silu(gate_up[r][i]) * gate_up[r][inner + i].
 struct GatedMlpArgs {
-  const float* gate_up = nullptr;  // [rows, 2 * inner]
-  int64_t rows = 0;
+  const float* gate_up = nullptr;     // [max_rows, 2 * inner]
+  const int32_t* num_rows = nullptr;  // [1]
+  int64_t max_rows = 0;
   int64_t inner = 0;
-  float* out = nullptr;  // [rows, inner]
+  float* out = nullptr;  // [max_rows, inner]
   bool round_bf16 = false;
 };
 void gated_mlp(const GatedMlpArgs& args, const Launcher& on);

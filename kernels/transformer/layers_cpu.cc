@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "kernels/transformer/embedding_table.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/transformer/layers_cpu.cc"
@@ -67,13 +68,14 @@ void EmbedRows(const EmbedArgs& args, int64_t begin, int64_t end) {
 
 void NormRows(const RmsNormArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    NormRow(args.x + row * args.x_stride, args.weight, args.eps, args.hidden, args.out + row * args.out_stride,
+    const int64_t from = args.row_index ? args.row_index[row] : row;
+    NormRow(args.x + from * args.x_stride, args.weight, args.eps, args.hidden, args.out + row * args.out_stride,
             args.round_bf16);
   }
 }
 
 void AddPartialRows(const AddPartialsArgs& args, int64_t begin, int64_t end) {
-  const int64_t stride = args.rows * args.hidden;
+  const int64_t stride = args.max_rows * args.hidden;
   for (int64_t row = begin; row < end; ++row) {
     const float* partials = args.partials + row * args.hidden;
     float* residual = args.residual + row * args.hidden;
@@ -120,16 +122,23 @@ int64_t rows_a_piece(int64_t row_elements) {
 
 }  // namespace
 
+EmbeddingTable EmbeddingTable::prepare(const void* data, DType dtype, int64_t, WeightStore&) {
+  EmbeddingTable table;
+  table.data_ = data;
+  table.dtype_ = dtype;
+  return table;
+}
+
 void embed(const EmbedArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
-  pool.parallel_for(args.rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
+  pool.parallel_for(*args.num_rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(EmbedRows)(args, begin, end);
   });
 }
 
 void rms_norm(const RmsNormArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
-  pool.parallel_for(args.rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
+  pool.parallel_for(*args.num_rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(NormRows)(args, begin, end);
   });
 }
@@ -137,14 +146,15 @@ void rms_norm(const RmsNormArgs& args, const Launcher& on) {
 void add_partials(const AddPartialsArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   HELIOS_CHECK(args.world == 1 || args.world == 2 || args.world == 4 || args.world == 8, args.world);
-  pool.parallel_for(args.rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
+  if (args.counters && args.world > 1) args.counters->partial_sum_words += *args.num_rows * args.hidden;
+  pool.parallel_for(*args.num_rows, rows_a_piece(args.hidden), [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(AddPartialRows)(args, begin, end);
   });
 }
 
 void gated_mlp(const GatedMlpArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
-  pool.parallel_for(args.rows, rows_a_piece(args.inner), [&args](int64_t begin, int64_t end) {
+  pool.parallel_for(*args.num_rows, rows_a_piece(args.inner), [&args](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(GatedRows)(args, begin, end);
   });
 }

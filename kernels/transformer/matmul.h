@@ -1,20 +1,22 @@
-// out[m][n] = sum over k of x[m][k] * w[n][k]: every linear layer, one order of summation for every m.
+// out[r][n] = sum over k of x[r][k] * w[n][k]: every linear layer, one order of summation for any number of rows.
 //
 // Each output element has its own FP32 accumulator, fed along k in ascending order by fused multiply-adds, whatever the
 // number of rows, the vector width or the thread count. A row-parallel weight (o_proj, down_proj) is cut along k into
-// segments; each is summed on its own from zero, and the segments are added as a binary tree. So a row's result does not
-// depend on its company, and ranks that own whole subtrees agree bit for bit with a single rank (X1).
+// segments; each is summed on its own from zero, and the segments are added as a binary tree. So a row's result does
+// not depend on its company, and ranks that own whole subtrees agree bit for bit with a single rank (X1).
 //
-// BF16 weights stay BF16 in memory and are widened exactly in registers; F16 weights are widened once, at packing.
+// BF16 weights stay BF16 in memory and are widened exactly in registers; F16 weights are widened once, at packing. How
+// a matrix lies in memory is its device's business: pack() and matmul() are linked together.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "kernels/base/aligned_buffer.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/launcher.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/thread_pool.h"
 
 namespace helios {
@@ -27,7 +29,7 @@ struct WeightRows {
   int64_t row_stride = 0;  // elements
 };
 
-/// A packed weight matrix [n, k]. Movable; the layout is the kernel's own business.
+/// A weight matrix [n, k] as this device's matmul() reads it. Movable.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
@@ -36,8 +38,9 @@ class PackedMatrix {
   /// `segments`: boundaries along k, relative to k_begin, ascending, first 0 and last k_end - k_begin; two entries mean
   /// one segment. The number of segments is a power of two; segments may be empty.
   /// `stored`: kFloat32 or kBFloat16 (rounded to nearest even where the source is wider).
+  /// Throws what the store throws.
   static PackedMatrix pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
-                           std::span<const int64_t> segments, DType stored, ThreadPool& pool);
+                           std::span<const int64_t> segments, DType stored, WeightStore& store);
 
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
@@ -48,23 +51,30 @@ class PackedMatrix {
   friend struct MatmulKernels;
   int64_t n_ = 0, k_ = 0;
   DType dtype_ = DType::kFloat32;
-  int64_t panel_width_ = 0;  // columns of a panel, by the vector width in use
+  int64_t panel_width_ = 0;  // columns of a panel, by the vector width in use; 0: rows
   std::vector<int64_t> segments_{0, 0};
-  AlignedBuffer storage_;
+  Memory storage_;
+  std::shared_ptr<void> library_;
 };
 
+/// Pointers are to device memory. Of the rows [0, max_rows) of `x` and `out`, row r belongs to this step when
+/// first_row + r < *num_rows: a product over many rows can be cut into blocks of fixed size. Nothing is written for
+/// other rows on the CPU; elsewhere they may be multiplied too, each on its own, so that no garbage reaches a row of
+/// the step.
 struct MatmulArgs {
-  const float* x = nullptr;  // [m, k], rows x_stride apart
+  const float* x = nullptr;  // [max_rows, k], rows x_stride apart
   int64_t x_stride = 0;
   const PackedMatrix* w = nullptr;
   const float* bias = nullptr;  // [n] or null; added once, after the tree
-  float* out = nullptr;         // [m, n], rows out_stride apart
+  float* out = nullptr;         // [max_rows, n], rows out_stride apart
   int64_t out_stride = 0;
-  int64_t m = 0;
+  const int32_t* num_rows = nullptr;  // [1]
+  int64_t first_row = 0;
+  int64_t max_rows = 0;
 };
 
-/// Bytes of scratch that matmul() needs for up to `max_rows` rows of a matrix with at most `max_k` columns.
-int64_t matmul_scratch_bytes(int64_t max_rows, int64_t max_k, int num_threads);
+/// Bytes of scratch that matmul() needs for up to `max_rows` rows; `num_threads` of the host where kernels run there.
+int64_t matmul_scratch_bytes(const PackedMatrix& w, int64_t max_rows, int num_threads);
 
 /// Allocates nothing: `scratch` is matmul_scratch_bytes() long and 64-byte aligned.
 void matmul(const MatmulArgs& args, void* scratch, const Launcher& on);

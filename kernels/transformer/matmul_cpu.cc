@@ -41,6 +41,7 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + mu
 /// A matmul in progress, shared by its threads.
 struct MatmulJob {
   MatmulArgs args;
+  int64_t m = 0;  // rows of this step
   PanelView w;
   float* packed = nullptr;   // [tile][k][rows of the tile]; null when rows are read in place
   float* buffers = nullptr;  // [threads], each ThreadBuffers
@@ -354,7 +355,7 @@ void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
 }
 
 void RunPacked(const MatmulJob& job, const Block& mine, const ThreadBuffers& buffers) {
-  const RowTiles tiles(job.args.m, kTileRows);
+  const RowTiles tiles(job.m, kTileRows);
   constexpr int64_t kBlockTiles = kBlockRows / kTileRows;
   for (int64_t t = mine.tile_begin; t < mine.tile_end; t += kBlockTiles) {
     for (int64_t p = mine.panel_begin; p < mine.panel_end; p += kGroupPanels) {
@@ -367,7 +368,7 @@ void RunPacked(const MatmulJob& job, const Block& mine, const ThreadBuffers& buf
 
 /// `panels` panels from `first`, `apart` apart, for all (at most kDirectRows) rows.
 void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart, float* partials) {
-  const int64_t rows = job.args.m, stride = apart * job.w.panel_words;
+  const int64_t rows = job.m, stride = apart * job.w.panel_words;
   const bool together = panels > 1;
   const TileFunction tile =
       job.w.dtype == DType::kBFloat16 ? DirectTile<true>(rows, together) : DirectTile<false>(rows, together);
@@ -383,14 +384,14 @@ void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_
 
 /// Cuts the panels into as many runs as stream side by side, each read from its begin to its end.
 void RunDirect(const MatmulJob& job, const Block& mine, float* partials) {
-  const int64_t together = kDirectPanels[job.args.m], run = (mine.panel_end - mine.panel_begin) / together;
+  const int64_t together = kDirectPanels[job.m], run = (mine.panel_end - mine.panel_begin) / together;
   for (int64_t p = mine.panel_begin; p < mine.panel_begin + run; ++p) RunDirectPanels(job, p, together, run, partials);
   for (int64_t p = mine.panel_begin + run * together; p < mine.panel_end; ++p) RunDirectPanels(job, p, 1, 1, partials);
 }
 
 /// Rows of x into [tile][k][rows], this thread's share of the tiles.
 void PackRows(const MatmulJob& job, int64_t tile_begin, int64_t tile_end) {
-  const RowTiles tiles(job.args.m, kTileRows);
+  const RowTiles tiles(job.m, kTileRows);
   for (int64_t t = tile_begin; t < tile_end; ++t) {
     const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
     float* HWY_RESTRICT to = job.packed + row * job.w.k;
@@ -402,7 +403,7 @@ void PackRows(const MatmulJob& job, int64_t tile_begin, int64_t tile_end) {
 }
 
 void RunThread(const MatmulJob& job, int64_t thread, int64_t num_threads) {
-  const RowTiles tiles(job.args.m, kTileRows);
+  const RowTiles tiles(job.m, kTileRows);
   const int64_t num_tiles = job.packed ? tiles.count : 1, panels = job.w.num_panels();
   const ThreadGrid grid(num_tiles, panels, num_threads);
   if (thread >= grid.across_tiles * grid.across_panels) return;
@@ -428,14 +429,14 @@ int64_t PartialFloats(int64_t max_rows) {
 int64_t ThreadBytes(int64_t max_rows) { return ThreadFloats(PartialFloats(max_rows)) * 4; }
 
 void RunMatmul(MatmulJob& job, ThreadPool& pool) {
-  const bool alone = pool.num_threads() == 1 || job.args.m * job.w.n * std::max<int64_t>(job.w.k, 1) <= kSerialWork;
+  const bool alone = pool.num_threads() == 1 || job.m * job.w.n * std::max<int64_t>(job.w.k, 1) <= kSerialWork;
   if (job.packed) {
-    const RowTiles tiles(job.args.m, kTileRows);
+    const RowTiles tiles(job.m, kTileRows);
     if (alone) {
       PackRows(job, 0, tiles.count);
     } else {
       pool.run([&job](int64_t thread, int64_t threads) {
-        const RowTiles all(job.args.m, kTileRows);
+        const RowTiles all(job.m, kTileRows);
         PackRows(job, all.count * thread / threads, all.count * (thread + 1) / threads);
       });
     }
@@ -458,24 +459,26 @@ HWY_EXPORT(RunMatmul);
 
 int64_t matmul_panel_width() { return HWY_DYNAMIC_DISPATCH(PanelWidth)(); }
 
-int64_t matmul_scratch_bytes(int64_t max_rows, int64_t max_k, int num_threads) {
-  const int64_t packed = round_up(max_rows * max_k * 4, 64);
+int64_t matmul_scratch_bytes(const PackedMatrix& w, int64_t max_rows, int num_threads) {
+  const int64_t packed = round_up(max_rows * w.k() * 4, 64);
   return packed + num_threads * HWY_DYNAMIC_DISPATCH(ThreadBytes)(max_rows);
 }
 
 void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
   ThreadPool& pool = on.pool();
-  if (args.m == 0 || args.w->n() == 0) return;
+  const int64_t m = std::min(*args.num_rows - args.first_row, args.max_rows);
+  if (m <= 0 || args.w->n() == 0) return;
   MatmulJob job;
+  job.m = m;
   std::fill_n(job.odd_mask, 16, 0xffff0000u);
   job.args = args;
   job.w = MatmulKernels::view(*args.w);
   HELIOS_CHECK(job.w.width == matmul_panel_width(), job.w.width);
   auto* bytes = static_cast<std::byte*>(scratch);
-  job.partial_floats = HWY_DYNAMIC_DISPATCH(PartialFloats)(args.m);
-  if (args.m > kDirectRows) {
+  job.partial_floats = HWY_DYNAMIC_DISPATCH(PartialFloats)(m);
+  if (m > kDirectRows) {
     job.packed = reinterpret_cast<float*>(bytes);
-    bytes += round_up(args.m * job.w.k * 4, 64);
+    bytes += round_up(m * job.w.k * 4, 64);
   }
   job.buffers = reinterpret_cast<float*>(bytes);
   HWY_DYNAMIC_DISPATCH(RunMatmul)(job, pool);

@@ -1,4 +1,5 @@
-// Packs checkpoint matrices into panels: once, at load. Thread: the loader's, with its pool.
+// Packs checkpoint matrices into panels: once, at load, in place: the CPU device's memory is the host's. Thread: the
+// loader's, with its pool.
 #include <algorithm>
 #include <bit>
 
@@ -60,16 +61,15 @@ std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
 }  // namespace
 
 PackedMatrix MatmulKernels::allocate(int64_t n, int64_t k, std::span<const int64_t> segments, DType dtype,
-                                     int64_t width) {
+                                     int64_t width, WeightStore& store) {
   PackedMatrix matrix;
   matrix.n_ = n;
   matrix.k_ = k;
   matrix.dtype_ = dtype;
   matrix.panel_width_ = width;
   matrix.segments_.assign(segments.begin(), segments.end());
-  matrix.storage_ = AlignedBuffer();
   const PanelView shape = view(matrix);
-  matrix.storage_ = AlignedBuffer(static_cast<size_t>(shape.num_panels() * shape.panel_words * 4));
+  matrix.storage_ = store.allocate(static_cast<size_t>(shape.num_panels() * shape.panel_words * 4));
   return matrix;
 }
 
@@ -89,7 +89,7 @@ PanelView MatmulKernels::view(const PackedMatrix& matrix) {
 }
 
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
-                                std::span<const int64_t> segments, DType stored, ThreadPool& pool) {
+                                std::span<const int64_t> segments, DType stored, WeightStore& store) {
   HELIOS_CHECK(stored != DType::kFloat16);
   HELIOS_CHECK(0 <= k_begin && k_begin <= k_end, k_begin, k_end);
   HELIOS_CHECK(segments.size() >= 2 && segments.front() == 0 && segments.back() == k_end - k_begin, segments.size());
@@ -99,10 +99,10 @@ PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_beg
 
   const std::vector<SourceRow> rows = source_rows(parts);
   const auto n = static_cast<int64_t>(rows.size());
-  PackedMatrix matrix = MatmulKernels::allocate(n, k_end - k_begin, segments, stored, matmul_panel_width());
+  PackedMatrix matrix = MatmulKernels::allocate(n, k_end - k_begin, segments, stored, matmul_panel_width(), store);
   const PanelView view = MatmulKernels::view(matrix);
   uint32_t* words = MatmulKernels::words(matrix);
-  pool.parallel_for(view.num_panels(), 1, [&](int64_t begin, int64_t end) {
+  store.pool().parallel_for(view.num_panels(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t column = begin * view.width; column < std::min(end * view.width, n); ++column) {
       uint32_t* top = words + column / view.width * view.panel_words + column % view.width;
       pack_column(view, top, rows[column], k_begin);

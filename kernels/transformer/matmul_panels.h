@@ -34,7 +34,8 @@ struct PanelView {
 
 /// The one door to PackedMatrix's storage.
 struct MatmulKernels {
-  static PackedMatrix allocate(int64_t n, int64_t k, std::span<const int64_t> segments, DType dtype, int64_t width);
+  static PackedMatrix allocate(int64_t n, int64_t k, std::span<const int64_t> segments, DType dtype, int64_t width,
+                               WeightStore& store);
   static PanelView view(const PackedMatrix& matrix);
   static uint32_t* words(PackedMatrix& matrix) { return matrix.storage_.as<uint32_t>(); }
 };

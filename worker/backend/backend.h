@@ -12,9 +12,9 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "kernels/base/launcher.h"
+#include "kernels/base/memory.h"
 
 namespace helios {
 
@@ -22,38 +22,6 @@ namespace helios {
 class DeviceError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-};
-
-/// Zeroed device or pinned host memory; move-only owner. Aligned for any vector unit (64 bytes).
-class Memory {
- public:
-  using Release = void (*)(void* data, size_t bytes);
-
-  Memory() = default;
-  Memory(void* data, size_t bytes, Release release) : data_(data), bytes_(bytes), release_(release) {}
-  ~Memory() {
-    if (data_) release_(data_, bytes_);
-  }
-  Memory(Memory&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), release_(other.release_) {}
-  Memory& operator=(Memory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(release_, other.release_);
-    return *this;
-  }
-
-  void* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
-  Release release_ = nullptr;
 };
 
 /// A point in a stream. Recorded by the stream's thread of use; synchronize() and query() from any thread that knows

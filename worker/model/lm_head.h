@@ -1,12 +1,12 @@
 // Hidden rows to raw logits of this rank's vocabulary shard: gather of the sampling rows, final norm, projection.
 //
-// Raw logits stay as they are until the step ends (R18). Columns past the shard are padding and never read.
-// Thread: the rank's compute stream.
+// In blocks of rows: a device that cannot read the count multiplies whole blocks, and a block past the count costs the
+// CPU nothing. Raw logits stay as they are until the step ends (R18). Columns past the shard are padding and never
+// read. Thread: the rank's compute stream.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/base/launcher.h"
 #include "worker/backend/backend.h"
 #include "worker/model/model_config.h"
 #include "worker/model/rank_shape.h"
@@ -29,17 +29,16 @@ class LmHead {
   int64_t workspace_bytes() const { return static_cast<int64_t>(workspace_.bytes()); }
 
  private:
-  void normalise_sampling_rows(const Launcher& on);
-
   const ModelConfig& config_;
   const ModelWeights& weights_;
   const float* residual_;
   const StepRows rows_;
   const bool round_bf16_;
+  const int64_t max_sampling_;
   const int64_t stride_;
   Memory workspace_;
   float* logits_ = nullptr;
-  float* gathered_ = nullptr;  // [sampling rows, hidden]
+  float* normed_ = nullptr;  // [sampling rows, hidden]
   std::byte* scratch_ = nullptr;
 };
 

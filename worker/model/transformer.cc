@@ -25,32 +25,26 @@ struct Carver {
   float* floats(int64_t count) { return reinterpret_cast<float*>(bytes(count * static_cast<int64_t>(sizeof(float)))); }
 };
 
-const float* data_or_null(const std::vector<float>& v) { return v.empty() ? nullptr : v.data(); }
+/// Every row-parallel product's input may be missing on a rank; the others are as wide as hidden.
+bool owns_all_columns(const RankShape& shape) { return shape.num_q() > 0 && shape.inner.size() > 0; }
 
 }  // namespace
 
 Transformer::Transformer(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights,
                          const KvCache& cache, const StepRows& rows, int64_t max_rows, int max_positions,
-                         bool round_bf16, Communicator& communicator, Backend& backend)
+                         bool round_bf16, Communicator& communicator, StepCounters* counters, Backend& backend)
     : config_(config),
       shape_(shape),
       weights_(weights),
       cache_(cache),
       rows_(rows),
       round_bf16_(round_bf16),
-      communicator_(communicator) {
-  const std::vector<double> frequencies = inverse_frequencies(config.rope, config.head_dim);
-  for (int p = 0; p < max_positions; ++p) {
-    for (const double f : frequencies) {
-      rope_cos_.push_back(static_cast<float>(std::cos(p * f)));
-      rope_sin_.push_back(static_cast<float>(std::sin(p * f)));
-    }
-  }
+      communicator_(communicator),
+      counters_(counters) {
+  upload_tables(max_positions, backend);
   const int64_t q = int64_t{shape.num_q()} * config.head_dim, kv = int64_t{shape.num_kv()} * config.head_dim;
   const int64_t inner = shape.inner.size();
-  const int64_t max_k = std::max({config.hidden, q, inner});
-  const int64_t scratch = std::max(matmul_scratch_bytes(max_rows, max_k, backend.host_pool().num_threads()),
-                                   attention_scratch_bytes(attention_shape(0), backend.host_pool().num_threads()));
+  const int64_t scratch = scratch_bytes(max_rows, backend.host_pool().num_threads());
   const auto carve = [&](std::byte* base) {
     Carver carver{base};
     residual_ = carver.floats(max_rows * config.hidden);
@@ -58,6 +52,7 @@ Transformer::Transformer(const ModelConfig& config, const RankShape& shape, cons
     qkv_ = carver.floats(max_rows * (q + 2 * kv));
     attention_ = carver.floats(max_rows * q);
     partials_ = carver.floats(shape.world * max_rows * config.hidden);
+    zeros_ = carver.floats(owns_all_columns(shape) ? 0 : max_rows * config.hidden);
     gate_up_ = carver.floats(max_rows * 2 * inner);
     gated_ = carver.floats(max_rows * inner);
     scratch_ = carver.bytes(scratch);
@@ -67,132 +62,178 @@ Transformer::Transformer(const ModelConfig& config, const RankShape& shape, cons
   carve(workspace_.as<std::byte>());
 }
 
+void Transformer::upload_tables(int max_positions, Backend& backend) {
+  std::vector<float> cosines, sines;
+  const std::vector<double> frequencies = inverse_frequencies(config_.rope, config_.head_dim);
+  for (int p = 0; p < max_positions; ++p) {
+    for (const double f : frequencies) {
+      cosines.push_back(static_cast<float>(std::cos(p * f)));
+      sines.push_back(static_cast<float>(std::sin(p * f)));
+    }
+  }
+  const int64_t rope_bytes = aligned(static_cast<int64_t>(cosines.size() * sizeof(float)));
+  std::vector<std::byte> image(static_cast<size_t>(2 * rope_bytes) + shape_.kv_of_q.size() * sizeof(int32_t));
+  std::memcpy(image.data(), cosines.data(), cosines.size() * sizeof(float));
+  std::memcpy(image.data() + rope_bytes, sines.data(), sines.size() * sizeof(float));
+  std::memcpy(image.data() + 2 * rope_bytes, shape_.kv_of_q.data(), shape_.kv_of_q.size() * sizeof(int32_t));
+  tables_ = device_copy(backend, image.data(), image.size());
+  const std::byte* base = tables_.as<std::byte>();
+  rope_ = {.cos = reinterpret_cast<const float*>(base), .sin = reinterpret_cast<const float*>(base + rope_bytes)};
+  kv_of_q_ = reinterpret_cast<const int32_t*>(base + 2 * rope_bytes);
+}
+
+/// The largest of what products and attention need; they follow each other.
+int64_t Transformer::scratch_bytes(int64_t max_rows, int num_threads) const {
+  int64_t bytes = attention_scratch_bytes(attention_shape(0), attention_rows(max_rows), num_threads);
+  for (const LayerWeights& w : weights_.layers) {
+    for (const PackedMatrix* m : {&w.qkv, &w.o, &w.gate_up, &w.down}) {
+      bytes = std::max(bytes, matmul_scratch_bytes(*m, max_rows, num_threads));
+    }
+  }
+  return bytes;
+}
+
 AttentionShape Transformer::attention_shape(int layer) const {
   return {.q_heads = shape_.num_q(),
           .kv_heads = shape_.num_kv(),
           .head_dim = config_.head_dim,
-          .kv_of_q = shape_.kv_of_q.data(),
+          .kv_of_q = kv_of_q_,
           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
           .window = config_.windows[static_cast<size_t>(layer)]};
 }
 
-AttentionRows Transformer::attention_rows() const {
+AttentionRows Transformer::attention_rows(int64_t max_rows) const {
   return {.positions = rows_.positions,
           .slots = rows_.slots,
           .block_tables = rows_.block_tables,
           .max_blocks = rows_.max_blocks,
-          .rows = *rows_.num_rows};
+          .num_rows = rows_.num_rows,
+          .max_rows = max_rows};
 }
 
-float* Transformer::own_partial() const { return partials_ + shape_.rank.value * *rows_.num_rows * config_.hidden; }
-
-void Transformer::record(Stream& stream) {
-  stream.launch([this](const Launcher& on) {
-    embed({.table = weights_.embedding.data,
-           .dtype = weights_.embedding.dtype,
+void Transformer::record(Stream& stream, int64_t max_rows) {
+  stream.launch([=, this](const Launcher& on) {
+    embed({.table = weights_.embedding.data(),
+           .dtype = weights_.embedding.dtype(),
            .hidden = config_.hidden,
            .tokens = rows_.tokens,
-           .rows = *rows_.num_rows,
+           .num_rows = rows_.num_rows,
+           .max_rows = max_rows,
            .out = residual_,
            .round_bf16 = round_bf16_},
           on);
   });
-  for (int layer = 0; layer < config_.num_layers; ++layer) record_layer(stream, layer);
+  for (int layer = 0; layer < config_.num_layers; ++layer) record_layer(stream, layer, max_rows);
 }
 
-void Transformer::record_layer(Stream& stream, int layer) {
+void Transformer::record_layer(Stream& stream, int layer, int64_t max_rows) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const int64_t hidden = config_.hidden, inner = shape_.inner.size();
-  const int64_t q = int64_t{shape_.num_q()} * config_.head_dim;
-  const int64_t qkv = q + 2 * int64_t{shape_.num_kv()} * config_.head_dim;
-  const auto norm = [this, hidden](const std::vector<float>& weight, const Launcher& on) {
+  record_norm(stream, w.input_norm, max_rows);
+  if (shape_.num_q() > 0) {
+    record_product(stream, w.qkv, normed_, w.qkv_bias, qkv_, max_rows);
+    record_attention(stream, layer, max_rows);
+  }
+  record_partial_sum(stream, w.o, attention_, w.o_bias, max_rows);
+
+  record_norm(stream, w.post_norm, max_rows);
+  if (const int64_t inner = shape_.inner.size(); inner > 0) {
+    record_product(stream, w.gate_up, normed_, w.gate_up_bias, gate_up_, max_rows);
+    stream.launch([=, this](const Launcher& on) {
+      gated_mlp({.gate_up = gate_up_,
+                 .num_rows = rows_.num_rows,
+                 .max_rows = max_rows,
+                 .inner = inner,
+                 .out = gated_,
+                 .round_bf16 = round_bf16_},
+                on);
+    });
+  }
+  record_partial_sum(stream, w.down, gated_, w.down_bias, max_rows);
+}
+
+void Transformer::record_norm(Stream& stream, const float* weight, int64_t max_rows) {
+  stream.launch([=, this](const Launcher& on) {
     rms_norm({.x = residual_,
-              .x_stride = hidden,
-              .weight = weight.data(),
+              .x_stride = config_.hidden,
+              .weight = weight,
               .eps = config_.rms_eps,
-              .rows = *rows_.num_rows,
-              .hidden = hidden,
+              .num_rows = rows_.num_rows,
+              .max_rows = max_rows,
+              .hidden = config_.hidden,
               .out = normed_,
-              .out_stride = hidden,
+              .out_stride = config_.hidden,
               .round_bf16 = round_bf16_},
              on);
-  };
-  const auto product = [this](const PackedMatrix& m, const float* x, const float* bias, float* out,
-                              const Launcher& on) {
-    matmul({.x = x, .x_stride = m.k(), .w = &m, .bias = bias, .out = out, .out_stride = m.n(), .m = *rows_.num_rows},
-           scratch_, on);
-  };
-  // A rank without columns contributes exact zeros, the value of an empty segment in the tree.
-  const auto partial_product = [this, hidden, product](const PackedMatrix& m, const float* x, const Launcher& on) {
-    if (m.k() > 0) {
-      product(m, x, nullptr, own_partial(), on);
-    } else {
-      std::memset(own_partial(), 0, static_cast<size_t>(*rows_.num_rows * hidden) * sizeof(float));
-    }
-  };
-
-  stream.launch([norm, &w](const Launcher& on) { norm(w.input_norm, on); });
-  if (q > 0) {
-    stream.launch(
-        [this, product, &w](const Launcher& on) { product(w.qkv, normed_, data_or_null(w.qkv_bias), qkv_, on); });
-    stream.launch([this, &w, qkv, layer](const Launcher& on) {
-      rope_and_cache({.qkv = qkv_,
-                      .qkv_stride = qkv,
-                      .shape = attention_shape(layer),
-                      .rows = attention_rows(),
-                      .q_norm = data_or_null(w.q_norm),
-                      .k_norm = data_or_null(w.k_norm),
-                      .norm_eps = config_.rms_eps,
-                      .rope = {.cos = rope_cos_.data(), .sin = rope_sin_.data()},
-                      .cache = cache_.layer(layer),
-                      .round_bf16 = round_bf16_},
-                     on);
-    });
-    stream.launch([this, q, qkv, layer](const Launcher& on) {
-      paged_attention({.qkv = qkv_,
-                       .qkv_stride = qkv,
-                       .shape = attention_shape(layer),
-                       .rows = attention_rows(),
-                       .cache = cache_.layer(layer),
-                       .out = attention_,
-                       .out_stride = q,
-                       .round_bf16 = round_bf16_},
-                      scratch_, on);
-    });
-  }
-  stream.launch([this, partial_product, &w](const Launcher& on) { partial_product(w.o, attention_, on); });
-  stream.launch([this, &w](const Launcher& on) { exchange_and_add(w.o_bias, on); });
-
-  stream.launch([norm, &w](const Launcher& on) { norm(w.post_norm, on); });
-  if (inner > 0) {
-    stream.launch([this, product, &w](const Launcher& on) {
-      product(w.gate_up, normed_, data_or_null(w.gate_up_bias), gate_up_, on);
-    });
-    stream.launch([this, inner](const Launcher& on) {
-      gated_mlp(
-          {.gate_up = gate_up_, .rows = *rows_.num_rows, .inner = inner, .out = gated_, .round_bf16 = round_bf16_}, on);
-    });
-  }
-  stream.launch([this, partial_product, &w](const Launcher& on) { partial_product(w.down, gated_, on); });
-  stream.launch([this, &w](const Launcher& on) { exchange_and_add(w.down_bias, on); });
+  });
 }
 
-void Transformer::exchange_and_add(const std::vector<float>& bias, const Launcher& on) {
-  const int64_t rows = *rows_.num_rows;
-  const auto words = static_cast<size_t>(rows * config_.hidden);
-  if (words == 0) return;  // on every rank alike
-  if (shape_.world > 1) {
-    communicator_.all_gather_words<float>({own_partial(), words},
-                                          {partials_, words * static_cast<size_t>(shape_.world)});
-    words_exchanged_ += static_cast<int64_t>(words);
-  }
-  add_partials({.partials = partials_,
-                .world = shape_.world,
-                .rows = rows,
-                .hidden = config_.hidden,
-                .bias = data_or_null(bias),
-                .residual = residual_},
-               on);
+void Transformer::record_product(Stream& stream, const PackedMatrix& w, const float* x, const float* bias, float* out,
+                                 int64_t max_rows) {
+  stream.launch([=, this, &w](const Launcher& on) {
+    matmul({.x = x,
+            .x_stride = w.k(),
+            .w = &w,
+            .bias = bias,
+            .out = out,
+            .out_stride = w.n(),
+            .num_rows = rows_.num_rows,
+            .max_rows = max_rows},
+           scratch_, on);
+  });
+}
+
+void Transformer::record_attention(Stream& stream, int layer, int64_t max_rows) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const int64_t q = int64_t{shape_.num_q()} * config_.head_dim;
+  const int64_t qkv = q + 2 * int64_t{shape_.num_kv()} * config_.head_dim;
+  stream.launch([=, this, &w](const Launcher& on) {
+    rope_and_cache({.qkv = qkv_,
+                    .qkv_stride = qkv,
+                    .shape = attention_shape(layer),
+                    .rows = attention_rows(max_rows),
+                    .q_norm = w.q_norm,
+                    .k_norm = w.k_norm,
+                    .norm_eps = config_.rms_eps,
+                    .rope = rope_,
+                    .cache = cache_.layer(layer),
+                    .round_bf16 = round_bf16_},
+                   on);
+  });
+  stream.launch([=, this](const Launcher& on) {
+    paged_attention({.qkv = qkv_,
+                     .qkv_stride = qkv,
+                     .shape = attention_shape(layer),
+                     .rows = attention_rows(max_rows),
+                     .cache = cache_.layer(layer),
+                     .out = attention_,
+                     .out_stride = q,
+                     .round_bf16 = round_bf16_},
+                    scratch_, on);
+  });
+}
+
+/// This rank's product, the exchange, and the canonical sum into the residual stream. A rank without columns
+/// contributes exact zeros, the value of an empty segment in the tree.
+void Transformer::record_partial_sum(Stream& stream, const PackedMatrix& w, const float* x, const float* bias,
+                                     int64_t max_rows) {
+  const int64_t hidden = config_.hidden;
+  float* const own = w.k() > 0 ? partials_ + shape_.rank.value * max_rows * hidden : zeros_;
+  if (w.k() > 0) record_product(stream, w, x, nullptr, own, max_rows);
+  stream.launch([=, this](const Launcher& on) {
+    if (shape_.world > 1) {
+      communicator_.all_gather_rows(own, partials_, static_cast<size_t>(hidden) * sizeof(float), rows_.num_rows,
+                                    max_rows);
+    }
+    add_partials({.partials = partials_,
+                  .world = shape_.world,
+                  .num_rows = rows_.num_rows,
+                  .max_rows = max_rows,
+                  .hidden = hidden,
+                  .bias = bias,
+                  .residual = residual_,
+                  .counters = counters_},
+                 on);
+  });
 }
 
 }  // namespace helios

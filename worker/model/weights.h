@@ -1,45 +1,49 @@
-// A rank's weights: packed once from the mapped checkpoint, whose pages are given back as it goes.
+// A rank's weights in device memory: packed once from the mapped checkpoint, whose pages are given back as it goes.
 //
-// The embedding stays in the mapped file: every rank looks its rows up directly, so there is neither a copy nor an
-// exchange.
+// Every rank looks embedding rows up itself, so there is no exchange; on the CPU they stay in the mapped file.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "kernels/base/thread_pool.h"
+#include "kernels/transformer/embedding_table.h"
 #include "kernels/transformer/matmul.h"
+#include "worker/backend/backend.h"
 #include "worker/model/model_config.h"
 #include "worker/model/rank_shape.h"
 #include "worker/model/safetensors.h"
 
 namespace helios {
 
+/// Pointers lie in ModelWeights::vectors; a bias or norm that the model has not is null.
 struct LayerWeights {
-  std::vector<float> input_norm, post_norm;  // [hidden]
-  std::vector<float> q_norm, k_norm;         // [head_dim] or empty
-  PackedMatrix qkv;                          // [(q + 2 kv) * head_dim, hidden], heads in the order q, k, v
-  std::vector<float> qkv_bias;               // as qkv's rows, or empty
-  PackedMatrix o;                            // [hidden, q * head_dim]; no storage on a rank without heads
-  std::vector<float> o_bias;                 // [hidden] or empty
-  PackedMatrix gate_up;                      // [2 * inner, hidden]
-  std::vector<float> gate_up_bias;
-  PackedMatrix down;  // [hidden, inner]
-  std::vector<float> down_bias;
+  const float* input_norm = nullptr;                 // [hidden]
+  const float* post_norm = nullptr;                  // [hidden]
+  const float *q_norm = nullptr, *k_norm = nullptr;  // [head_dim]
+  PackedMatrix qkv;                                  // [(q + 2 kv) * head_dim, hidden], heads in the order q, k, v
+  const float* qkv_bias = nullptr;                   // as qkv's rows
+  PackedMatrix o;                                    // [hidden, q * head_dim]; no storage on a rank without heads
+  const float* o_bias = nullptr;                     // [hidden]
+  PackedMatrix gate_up;                              // [2 * inner, hidden]
+  const float* gate_up_bias = nullptr;               // as gate_up's rows
+  PackedMatrix down;                                 // [hidden, inner]
+  const float* down_bias = nullptr;                  // [hidden]
 };
 
 struct ModelWeights {
-  TensorView embedding;  // [vocab, hidden], in the mapped file
+  EmbeddingTable embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;  // [hidden]
-  PackedMatrix lm_head;           // [vocabulary shard, hidden]; no storage on a rank without ids
-  int64_t bytes = 0;              // packed
+  const float* final_norm = nullptr;  // [hidden]
+  PackedMatrix lm_head;               // [vocabulary shard, hidden]; no storage on a rank without ids
+  Memory vectors;                     // norms and biases
+  int64_t bytes = 0;                  // of device memory
 };
 
 /// Checks that the checkpoint holds exactly the model's tensors, each with its shape, and packs this rank's part.
-/// `bfloat16` rounds matrices to BF16; otherwise F32 and BF16 stay as they are and F16 is widened. Throws LoadError.
+/// `bfloat16` rounds matrices to BF16; otherwise F32 and BF16 stay as they are and F16 is widened. `checkpoint`
+/// outlives the weights. Throws LoadError, DeviceError.
 ModelWeights load_weights(Checkpoint& checkpoint, const ModelConfig& config, const RankShape& shape, bool bfloat16,
-                          ThreadPool& pool, const std::function<void(double)>& progress);
+                          Backend& backend, const std::function<void(double)>& progress);
 
 }  // namespace helios

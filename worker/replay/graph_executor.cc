@@ -26,7 +26,7 @@ namespace helios {
 namespace {
 
 /// Written by the compute stream at a step's end, read by whoever serves /metrics.
-struct StepCounters {
+struct ServedCounters {
   std::atomic<int64_t> steps{0}, rows{0}, sampled{0}, positions{0}, launches{0}, logits_read{0}, words{0},
       logprob_words{0};
   std::atomic<int64_t> payload_copies{0}, bytes_copied{0};
@@ -68,13 +68,14 @@ class GraphExecutor final : public Executor {
   CompletionOutputs outputs_;
   InputUpload upload_;
   RowExpansion rows_;
+  Memory device_counters_;  // one helios::StepCounters
   Transformer transformer_;
   LmHead head_;
   Sampler sampler_;
   TokenChoice choice_;
   std::unique_ptr<GenerationLogprobs> logprobs_;  // null with K = 0
   Memory digests_;                                // [2] uint64
-  StepCounters counters_;
+  ServedCounters counters_;
 
   std::array<std::unique_ptr<Graph>, 5> graphs_;  // by operation number; null: none
   std::array<std::unique_ptr<Event>, kNumFrames> produced_;
@@ -101,8 +102,10 @@ GraphExecutor::GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<L
       outputs_(shape, *backend_),
       upload_(shape, outputs_, *backend_),
       rows_(shape, upload_.device(), *backend_),
+      device_counters_(backend_->device_memory(sizeof(StepCounters))),
       transformer_(model_->config, model_->shape, model_->weights, cache_, rows_.rows(),
-                   row_capacity(shape, Operation::kMixed), shape.max_model_len, rounds(), communicator, *backend_),
+                   row_capacity(shape, Operation::kMixed), shape.max_model_len, rounds(), communicator,
+                   device_counters_.as<StepCounters>(), *backend_),
       head_(model_->config, model_->shape, model_->weights, transformer_.residual(), rows_.rows(), shape.slot_capacity,
             rounds(), *backend_),
       sampler_(vocabulary_, shape.slot_capacity, communicator, backend_->host_pool().num_threads()),
@@ -133,7 +136,7 @@ std::unique_ptr<Graph> GraphExecutor::capture(Operation operation) {
   compute_->launch([this](const Launcher&) { rows_.apply_updates(); });
   if (operation != Operation::kAdmission) {
     compute_->launch([this](const Launcher&) { rows_.expand(); });
-    transformer_.record(*compute_);
+    transformer_.record(*compute_, row_capacity(shape_, operation));
     head_.record(*compute_);
     compute_->launch([this](const Launcher& on) { choice_.run(on); });
   }
@@ -178,7 +181,7 @@ void GraphExecutor::note_step() {
   if (upload_.device().header->operation == static_cast<int32_t>(Operation::kAdmission)) return;
   add(counters_.rows, rows_.num_rows());
   add(counters_.sampled, rows_.num_sampling());
-  int64_t words = transformer_.words_exchanged() + sampler_.counters().words_exchanged;
+  int64_t words = device_counters_.as<StepCounters>()->partial_sum_words + sampler_.counters().words_exchanged;
   if (logprobs_) {
     const GenerationLogprobs::Counters& c = logprobs_->counters();
     set(counters_.positions, c.positions);
@@ -248,14 +251,14 @@ std::vector<Executor::Counter> GraphExecutor::counters() const {
 }
 
 std::unique_ptr<LoadedModel> load_model(const CoreConfig& config, const ModelConfig& model, Communicator& communicator,
-                                        ThreadPool& pool, const std::function<void(double)>& progress) {
+                                        Backend& backend, const std::function<void(double)>& progress) {
   auto out =
       std::unique_ptr<LoadedModel>(new LoadedModel{model,
                                                    rank_shape(model, communicator.rank(), communicator.world_size()),
                                                    Checkpoint::open(config.model_dir),
                                                    {}});
   out->weights =
-      load_weights(out->checkpoint, out->config, out->shape, config.dtype == ComputeDtype::kBFloat16, pool, progress);
+      load_weights(out->checkpoint, out->config, out->shape, config.dtype == ComputeDtype::kBFloat16, backend, progress);
   return out;
 }
 
@@ -268,7 +271,7 @@ std::unique_ptr<Executor> Executor::prepare(const CoreConfig& config, Communicat
   std::unique_ptr<Backend> backend = make_cpu_backend(config.num_threads);
   const ModelConfig model = read_model_config(config.model_dir);
   CoreShape shape = size_core(config, model, communicator.world_size(), *backend);
-  std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, backend->host_pool(), progress);
+  std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, *backend, progress);
   shape.kv_num_blocks = size_kv_cache(config, shape, model, loaded->shape, communicator, *backend);
   Result<CoreManifest> manifest = build_manifest(shape);
   if (!manifest) throw LoadError(manifest.error().message);

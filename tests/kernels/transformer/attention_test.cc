@@ -14,6 +14,7 @@ namespace helios {
 namespace {
 
 using testing::bits_of;
+using testing::count_of;
 using testing::GuardedFloats;
 using testing::random_floats;
 
@@ -72,7 +73,8 @@ class Cache {
             window};
   }
   AttentionRows rows(const std::vector<int32_t>& positions, const std::vector<int32_t>& slots) const {
-    return {positions.data(), slots.data(), table_.data(), max_blocks_, static_cast<int64_t>(positions.size())};
+    const auto count = static_cast<int64_t>(positions.size());
+    return {positions.data(), slots.data(), table_.data(), max_blocks_, count_of(count), count};
   }
 
  private:
@@ -97,7 +99,7 @@ std::vector<float> step(Cache& cache, std::vector<float>& qkv, const std::vector
 
   const int64_t stride = cache.out_floats() + 2, rows = static_cast<int64_t>(positions.size());
   GuardedFloats out(rows * stride);
-  const int64_t bytes = attention_scratch_bytes(cache.shape(), pool.num_threads());
+  const int64_t bytes = attention_scratch_bytes(cache.shape(), cache.rows(positions, slots), pool.num_threads());
   AlignedBuffer scratch(static_cast<size_t>(bytes) + 64);
   std::fill_n(scratch.as<uint8_t>(), bytes + 64, uint8_t{0xff});
   paged_attention({qkv.data(), cache.row_floats(), cache.shape(window), cache.rows(positions, slots), cache.layer(),
@@ -274,6 +276,37 @@ TEST(PagedAttention, X1_ALargePrefillGivesTheBitsOfDecode) {
   const std::vector<float> prefill = run_chunked(geometry, 300, 300, 0, false, false, two, 5);
   EXPECT_EQ(bits_of(decode.data(), static_cast<int64_t>(decode.size())),
             bits_of(prefill.data(), static_cast<int64_t>(prefill.size())));
+}
+
+// A step's count is read when the kernel runs, and bounds what is read and written.
+TEST(PagedAttention, OnlyTheRowsOfTheStepAreTouched) {
+  ThreadPool pool(2);
+  const Geometry geometry = grouped(4, 2, 8);
+  for (const int32_t live : {0, 1, 3}) {
+    Cache cache(geometry, 1, 40);
+    std::vector<float> qkv = random_floats(5 * cache.row_floats(), 71);
+    const std::vector<float> before = qkv;
+    const std::vector<int32_t> positions = ascending(0, 5), slots(5, 0);
+    int32_t count = -1;
+    AttentionRows rows = cache.rows(positions, slots);
+    rows.num_rows = &count;
+    GuardedFloats out(5 * cache.out_floats());
+    AlignedBuffer scratch(static_cast<size_t>(attention_scratch_bytes(cache.shape(), rows, pool.num_threads())));
+    RopeAndCacheArgs rope{qkv.data(), cache.row_floats(), cache.shape(), rows};
+    rope.rope = cache.rope();
+    rope.cache = cache.layer();
+    const AttentionArgs attention{qkv.data(),    cache.row_floats(), cache.shape(),     rows,
+                                  cache.layer(), out.data(),         cache.out_floats()};
+    count = live;
+    rope_and_cache(rope, pool);
+    paged_attention(attention, scratch.data(), pool);
+    for (size_t i = live * cache.row_floats(); i < qkv.size(); ++i) ASSERT_EQ(qkv[i], before[i]) << live;
+    const auto cached = std::count_if(cache.keys().begin(), cache.keys().end(), [](float f) { return f == f; });
+    EXPECT_EQ(cached, live * geometry.kv_heads * geometry.head_dim);
+    for (int64_t i = 0; i < 5 * cache.out_floats(); ++i) {
+      ASSERT_EQ(out[i] != -77.0f, i < live * cache.out_floats()) << live;
+    }
+  }
 }
 
 TEST(PagedAttention, NanStaysWithTheRowsThatSeeIt) {

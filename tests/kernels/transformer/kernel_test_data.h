@@ -6,10 +6,13 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <random>
 #include <vector>
 
 #include "kernels/base/dtype.h"
+#include "kernels/base/memory.h"
 
 namespace helios::testing {
 
@@ -25,6 +28,39 @@ std::vector<T> cases_for_device(std::vector<T> cases, size_t emulated) {
   if (kEmulatedDevice && cases.size() > emulated) cases.resize(emulated);
   return cases;
 }
+
+/// A count as kernels get it: from memory. At most 4096.
+inline const int32_t* count_of(int64_t count) {
+  static const std::vector<int32_t> counts = [] {
+    std::vector<int32_t> all(4097);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+    return all;
+  }();
+  return &counts.at(static_cast<size_t>(count));
+}
+
+/// Weights in host memory, with a guard behind every allocation.
+class HostStore final : public WeightStore {
+ public:
+  explicit HostStore(ThreadPool& pool) : pool_(pool) {}
+  ThreadPool& pool() override { return pool_; }
+  Memory allocate(size_t bytes) override {
+    if (bytes == 0) return {};
+    void* data = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+    std::memset(data, 0, bytes);
+    std::memset(static_cast<std::byte*>(data) + bytes, kGuard, 64);
+    return Memory(data, bytes, [](void* p, size_t size) {
+      for (size_t i = 0; i < 64; ++i)
+        EXPECT_EQ(static_cast<unsigned char*>(p)[size + i], kGuard) << "written past the end";
+      std::free(p);
+    });
+  }
+  void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+
+ private:
+  static constexpr unsigned char kGuard = 0xa5;
+  ThreadPool& pool_;
+};
 
 inline std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0f) {
   std::mt19937 engine(seed);

@@ -11,6 +11,7 @@ namespace helios {
 namespace {
 
 using testing::bits_of;
+using testing::count_of;
 using testing::GuardedFloats;
 using testing::random_floats;
 using testing::to_bf16;
@@ -41,7 +42,7 @@ TEST(Embed, WidensEveryTypeExactlyAndZeroesNegativeTokens) {
                                     {f16.data(), DType::kFloat16}}) {
     for (const bool round : {false, true}) {
       GuardedFloats out(5 * hidden);
-      const EmbedArgs args{data, dtype, hidden, tokens.data(), 5, out.data(), round};
+      const EmbedArgs args{data, dtype, hidden, tokens.data(), count_of(5), 5, out.data(), round};
       embed(args, pool);
       std::vector<double> expected(5 * hidden);
       embed_reference(args, expected.data());
@@ -61,7 +62,8 @@ TEST(RmsNorm, MeetsFloat64AtOddSizesStridesAndInPlace) {
       const std::vector<float> x = random_floats(rows * stride, 2, 3.0f), weight = random_floats(hidden, 3);
       for (const float eps : {1e-6f, 0.5f}) {
         GuardedFloats out(rows * (hidden + 1));
-        RmsNormArgs args{x.data(), stride, weight.data(), eps, rows, hidden, out.data(), hidden + 1};
+        RmsNormArgs args{x.data(),       stride, nullptr, weight.data(), eps,
+                         count_of(rows), rows,   hidden,  out.data(),    hidden + 1};
         rms_norm(args, pool);
         std::vector<double> expected(rows * hidden);
         rms_norm_reference(args, expected.data());
@@ -104,7 +106,7 @@ TEST(RmsNorm, X1_SumsInSixteenVirtualLanesWhateverTheVectorWidth) {
   }
   const float scale = 1.0f / std::sqrt(lanes[0] / hidden + 1e-5f);
   std::vector<float> out(hidden);
-  rms_norm({x.data(), hidden, ones.data(), 1e-5f, 1, hidden, out.data(), hidden}, pool);
+  rms_norm({x.data(), hidden, nullptr, ones.data(), 1e-5f, count_of(1), 1, hidden, out.data(), hidden}, pool);
   for (int64_t i = 0; i < hidden; ++i) ASSERT_EQ(out[i], x[i] * scale) << i;
 }
 
@@ -118,11 +120,14 @@ TEST(AddPartials, AddsTheRanksAsATreeThenTheBiasThenTheResidual) {
           const std::vector<float> before = random_floats(rows * hidden, 7);
           GuardedFloats residual(rows * hidden);
           std::copy(before.begin(), before.end(), residual.data());
-          const AddPartialsArgs args{partials.data(), world, rows, hidden, with_bias ? bias.data() : nullptr,
-                                     residual.data()};
+          StepCounters counters;
+          const AddPartialsArgs args{
+              partials.data(), world,    count_of(rows), rows, hidden, with_bias ? bias.data() : nullptr,
+              residual.data(), &counters};
           std::vector<double> reference(rows * hidden);
           add_partials_reference(args, reference.data());
           add_partials(args, pool);
+          ASSERT_EQ(counters.partial_sum_words, world > 1 ? rows * hidden : 0);
           for (int64_t i = 0; i < rows * hidden; ++i) {
             std::vector<float> level;
             for (int r = 0; r < world; ++r) level.push_back(partials[r * rows * hidden + i]);
@@ -148,7 +153,7 @@ TEST(GatedMlp, MeetsFloat64OverTheWholeRangeOfGates) {
       for (int64_t i = 0; i < inner; ++i)
         gate_up[i] = (static_cast<float>(i) / static_cast<float>(inner) - 0.5f) * 170.0f;
       GuardedFloats out(rows * inner), rounded(rows * inner);
-      GatedMlpArgs args{gate_up.data(), rows, inner, out.data()};
+      GatedMlpArgs args{gate_up.data(), count_of(rows), rows, inner, out.data()};
       gated_mlp(args, pool);
       std::vector<double> expected(rows * inner);
       gated_mlp_reference(args, expected.data());
@@ -170,7 +175,7 @@ TEST(GatedMlp, ExtremeGatesNeitherOverflowNorHideNan) {
   std::vector<float> gate_up = gates;
   gate_up.resize(2 * gates.size(), 2.0f);
   std::vector<float> out(gates.size());
-  gated_mlp({gate_up.data(), 1, static_cast<int64_t>(gates.size()), out.data()}, pool);
+  gated_mlp({gate_up.data(), count_of(1), 1, static_cast<int64_t>(gates.size()), out.data()}, pool);
   EXPECT_EQ(out[0], 2e30f);
   EXPECT_EQ(out[1], kInf);
   EXPECT_EQ(out[2], 0.0f);
@@ -182,6 +187,61 @@ TEST(GatedMlp, ExtremeGatesNeitherOverflowNorHideNan) {
   EXPECT_NEAR(out[8], 2 / (1 + std::exp(-1.0)), 1e-6);
 }
 
+TEST(RmsNorm, TakesTheRowsThatItsIndexNames) {
+  ThreadPool pool(2);
+  for (const int64_t hidden : {20, 33}) {
+    const std::vector<float> x = random_floats(9 * (hidden + 3), 12), weight = random_floats(hidden, 13);
+    const std::vector<int32_t> index = {7, 0, 8, 7, 77777};  // the last is past the count
+    GuardedFloats out(5 * hidden), dense(9 * hidden);
+    RmsNormArgs args{x.data(),    hidden + 3, index.data(), weight.data(), 1e-6f,
+                     count_of(4), 5,          hidden,       out.data(),    hidden};
+    std::vector<double> expected(4 * hidden);
+    rms_norm_reference(args, expected.data());
+    rms_norm(args, pool);
+    for (int64_t i = 0; i < 4 * hidden; ++i) expect_near(out[i], expected[i], kNormTolerance);
+    for (int64_t i = 4 * hidden; i < 5 * hidden; ++i) ASSERT_EQ(out[i], -77.0f);
+    args.row_index = nullptr, args.num_rows = count_of(9), args.max_rows = 9, args.out = dense.data();
+    rms_norm(args, pool);
+    for (int64_t r = 0; r < 4; ++r) {
+      ASSERT_EQ(bits_of(out.data() + r * hidden, hidden), bits_of(dense.data() + index[r] * hidden, hidden));
+    }
+  }
+}
+
+// A step's count is read when the kernel runs, and bounds what is read and written.
+TEST(RowOperations, OnlyTheRowsOfTheStepAreTouched) {
+  ThreadPool pool(3);
+  const int64_t max_rows = 7;
+  for (const int64_t hidden : {24, 37}) {
+    const std::vector<float> table = random_floats(3 * hidden, 14), x = random_floats(max_rows * 2 * hidden, 15);
+    const std::vector<float> weight = random_floats(hidden, 16), partials = random_floats(2 * max_rows * hidden, 17);
+    const std::vector<int32_t> tokens(max_rows, 2);
+    for (const int32_t rows : {0, 1, 3, 7}) {
+      int32_t count = -1;
+      GuardedFloats embedded(max_rows * hidden), norm(max_rows * hidden), sum(max_rows * hidden),
+          gated(max_rows * hidden);
+      const EmbedArgs embed_args{table.data(), DType::kFloat32, hidden,         tokens.data(),
+                                 &count,       max_rows,        embedded.data()};
+      const RmsNormArgs norm_args{x.data(), hidden,   nullptr, weight.data(), 1e-6f,
+                                  &count,   max_rows, hidden,  norm.data(),   hidden};
+      const AddPartialsArgs sum_args{partials.data(), 2, &count, max_rows, hidden, nullptr, sum.data()};
+      const GatedMlpArgs gated_args{x.data(), &count, max_rows, hidden, gated.data()};
+      count = rows;
+      embed(embed_args, pool);
+      rms_norm(norm_args, pool);
+      add_partials(sum_args, pool);
+      gated_mlp(gated_args, pool);
+      for (int64_t i = 0; i < max_rows * hidden; ++i) {
+        const bool live = i < rows * hidden;
+        ASSERT_EQ(embedded[i], live ? table[2 * hidden + i % hidden] : -77.0f) << rows;
+        ASSERT_EQ(norm[i] != -77.0f, live) << rows;
+        ASSERT_EQ(sum[i], live ? -77.0f + (partials[i] + partials[max_rows * hidden + i]) : -77.0f) << rows;
+        ASSERT_EQ(gated[i] != -77.0f, live) << rows;
+      }
+    }
+  }
+}
+
 TEST(RowOperations, NanStaysInItsRow) {
   ThreadPool pool(2);
   const int64_t rows = 5, hidden = 40;
@@ -190,9 +250,10 @@ TEST(RowOperations, NanStaysInItsRow) {
   x[3 * hidden + 39] = kInf;
   const std::vector<float> weight(hidden, 1.0f);
   std::vector<float> norm(rows * hidden), gated(rows * hidden / 2), sum(rows * hidden, 0.0f);
-  rms_norm({x.data(), hidden, weight.data(), 1e-6f, rows, hidden, norm.data(), hidden, true}, pool);
-  gated_mlp({x.data(), rows, hidden / 2, gated.data(), true}, pool);
-  add_partials({x.data(), 1, rows, hidden, nullptr, sum.data()}, pool);
+  rms_norm({x.data(), hidden, nullptr, weight.data(), 1e-6f, count_of(rows), rows, hidden, norm.data(), hidden, true},
+           pool);
+  gated_mlp({x.data(), count_of(rows), rows, hidden / 2, gated.data(), true}, pool);
+  add_partials({x.data(), 1, count_of(rows), rows, hidden, nullptr, sum.data()}, pool);
   for (int64_t r : {0, 1, 4}) {
     for (int64_t i = 0; i < hidden; ++i) EXPECT_TRUE(std::isfinite(norm[r * hidden + i]));
     for (int64_t i = 0; i < hidden / 2; ++i) EXPECT_TRUE(std::isfinite(gated[r * hidden / 2 + i]));
@@ -208,12 +269,12 @@ TEST(RowOperations, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
   const int64_t rows = 64, hidden = 1030;
   const std::vector<float> x = random_floats(rows * 2 * hidden, 10), weight = random_floats(hidden, 11);
   std::vector<float> norm(rows * hidden), gated(rows * hidden), row(hidden);
-  rms_norm({x.data(), hidden, weight.data(), 1e-6f, rows, hidden, norm.data(), hidden}, three);
-  gated_mlp({x.data(), rows, hidden, gated.data()}, three);
+  rms_norm({x.data(), hidden, nullptr, weight.data(), 1e-6f, count_of(rows), rows, hidden, norm.data(), hidden}, three);
+  gated_mlp({x.data(), count_of(rows), rows, hidden, gated.data()}, three);
   for (int64_t r = 0; r < rows; ++r) {
-    rms_norm({&x[r * hidden], hidden, weight.data(), 1e-6f, 1, hidden, row.data(), hidden}, one);
+    rms_norm({&x[r * hidden], hidden, nullptr, weight.data(), 1e-6f, count_of(1), 1, hidden, row.data(), hidden}, one);
     ASSERT_EQ(bits_of(row.data(), hidden), bits_of(&norm[r * hidden], hidden));
-    gated_mlp({&x[r * 2 * hidden], 1, hidden, row.data()}, one);
+    gated_mlp({&x[r * 2 * hidden], count_of(1), 1, hidden, row.data()}, one);
     ASSERT_EQ(bits_of(row.data(), hidden), bits_of(&gated[r * hidden], hidden));
   }
 }

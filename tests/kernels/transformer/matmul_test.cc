@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "kernels/base/aligned_buffer.h"
 #include "kernels/transformer/layers.h"
 #include "tests/kernels/transformer/kernel_test_data.h"
 
@@ -12,7 +13,9 @@ namespace helios {
 namespace {
 
 using testing::bits_of;
+using testing::count_of;
 using testing::GuardedFloats;
+using testing::HostStore;
 using testing::random_bf16_floats;
 using testing::random_floats;
 using testing::to_bf16;
@@ -32,6 +35,12 @@ std::vector<int64_t> even_segments(int64_t k, int count) {
   return bounds;
 }
 
+PackedMatrix pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end, std::span<const int64_t> segments,
+                  DType stored, ThreadPool& pool) {
+  HostStore store(pool);
+  return PackedMatrix::pack(parts, k_begin, k_end, segments, stored, store);
+}
+
 struct Weights {
   std::vector<float> values;  // [n, k], what the packed matrix holds exactly
   PackedMatrix packed;
@@ -42,18 +51,18 @@ Weights make_weights(int64_t n, int64_t k, DType stored, std::span<const int64_t
   Weights w;
   w.values = stored == DType::kBFloat16 ? random_bf16_floats(n * k, seed) : random_floats(n * k, seed);
   const WeightRows rows{w.values.data(), DType::kFloat32, n, k};
-  w.packed = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, stored, pool);
+  w.packed = pack(std::span(&rows, 1), 0, k, segments, stored, pool);
   return w;
 }
 
 /// out [m, n] dense; scratch exactly as long as promised, guarded.
 std::vector<float> run_matmul(const PackedMatrix& w, const float* x, int64_t x_stride, int64_t m, const float* bias,
                               ThreadPool& pool) {
-  const int64_t bytes = matmul_scratch_bytes(m, w.k(), pool.num_threads());
+  const int64_t bytes = matmul_scratch_bytes(w, m, pool.num_threads());
   AlignedBuffer scratch(static_cast<size_t>(bytes + 64));
   std::fill_n(static_cast<uint8_t*>(scratch.data()), bytes + 64, uint8_t{0xff});  // NaN everywhere
   GuardedFloats out(m * (w.n() + 3));
-  matmul({x, x_stride, &w, bias, out.data(), w.n() + 3, m}, scratch.data(), pool);
+  matmul({x, x_stride, &w, bias, out.data(), w.n() + 3, count_of(m), 0, m}, scratch.data(), pool);
   for (int i = 0; i < 64; ++i) EXPECT_EQ(static_cast<uint8_t*>(scratch.data())[bytes + i], 0xff) << "scratch overrun";
   std::vector<float> dense(m * w.n());
   for (int64_t r = 0; r < m; ++r) {
@@ -151,14 +160,14 @@ TEST(Matmul, X1_RanksThatOwnSubtreesAgreeWithOneMatrix) {
           std::vector<int64_t> own;
           for (int s = 8 / world * rank; s <= 8 / world * (rank + 1); ++s) own.push_back(bounds[s] - begin);
           const WeightRows rows{whole.values.data(), DType::kFloat32, n, k};
-          const PackedMatrix shard = PackedMatrix::pack(std::span(&rows, 1), begin, end, own, dtype, pool);
+          const PackedMatrix shard = pack(std::span(&rows, 1), begin, end, own, dtype, pool);
           const std::vector<float> part = run_matmul(shard, x.data() + begin, k, m, nullptr, pool);
           partials.insert(partials.end(), part.begin(), part.end());
         }
         std::vector<float> sum(m * n, 0.0f);
-        add_partials({partials.data(), world, m, n, nullptr, sum.data()}, pool);
+        add_partials({partials.data(), world, count_of(m), m, n, nullptr, sum.data()}, pool);
         std::vector<float> from_zero(m * n, 0.0f);
-        add_partials({expected.data(), 1, m, n, nullptr, from_zero.data()}, pool);
+        add_partials({expected.data(), 1, count_of(m), m, n, nullptr, from_zero.data()}, pool);
         ASSERT_EQ(bits_of(sum.data(), m * n), bits_of(from_zero.data(), m * n)) << "world " << world << " k " << k;
       }
     }
@@ -175,11 +184,34 @@ TEST(Matmul, X1_ShardingColumnsChangesNoBit) {
     const int64_t width = std::min<int64_t>(n - begin, 37);
     const WeightRows rows{&whole.values[begin * k], DType::kFloat32, width, k};
     const std::vector<int64_t> segments = {0, k};
-    const PackedMatrix shard = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, DType::kBFloat16, pool);
+    const PackedMatrix shard = pack(std::span(&rows, 1), 0, k, segments, DType::kBFloat16, pool);
     const std::vector<float> out = run_matmul(shard, x.data(), k, m, nullptr, pool);
     for (int64_t r = 0; r < m; ++r) {
       ASSERT_EQ(bits_of(&out[r * width], width), bits_of(&expected[r * n + begin], width));
     }
+  }
+}
+
+// The count is read when the product runs; blocks of rows give what one product over all of them gives.
+TEST(Matmul, OnlyTheRowsOfTheStepAreWrittenInBlocksToo) {
+  ThreadPool pool(2);
+  const int64_t n = 35, k = 50, max_rows = 11, block = 4;
+  const Weights w = make_weights(n, k, DType::kBFloat16, even_segments(k, 2), pool);
+  const std::vector<float> x = random_bf16_floats(max_rows * k, 31);
+  const std::vector<float> expected = run_matmul(w.packed, x.data(), k, max_rows, nullptr, pool);
+  AlignedBuffer scratch(static_cast<size_t>(matmul_scratch_bytes(w.packed, block, pool.num_threads())));
+  for (const int32_t rows : {0, 1, 4, 5, 11}) {
+    int32_t count = -1;
+    GuardedFloats out(max_rows * n);
+    std::vector<MatmulArgs> blocks;
+    for (int64_t first = 0; first < max_rows; first += block) {
+      blocks.push_back({&x[first * k], k, &w.packed, nullptr, out.data() + first * n, n, &count, first,
+                        std::min(block, max_rows - first)});
+    }
+    count = rows;
+    for (const MatmulArgs& args : blocks) matmul(args, scratch.data(), pool);
+    ASSERT_EQ(bits_of(out.data(), rows * n), bits_of(expected.data(), rows * n));
+    for (int64_t i = rows * n; i < max_rows * n; ++i) ASSERT_EQ(out[i], -77.0f) << rows;
   }
 }
 
@@ -192,7 +224,7 @@ TEST(Matmul, TheOrderAlongKIsAscendingFusedMultiplyAdds) {
   const std::vector<float> x(k, 1.0f);
   const WeightRows rows{w.data(), DType::kFloat32, 1, k};
   const std::vector<int64_t> segments = {0, k};
-  const PackedMatrix packed = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, DType::kFloat32, pool);
+  const PackedMatrix packed = pack(std::span(&rows, 1), 0, k, segments, DType::kFloat32, pool);
   float expected = 0;
   for (int64_t i = 0; i < k; ++i) expected = std::fma(x[i], w[i], expected);
   for (const int64_t m : {1, 4, 5, 11}) {
@@ -211,8 +243,7 @@ TEST(Matmul, NanAndInfinityStayInTheirRowAndTheirColumn) {
     w[20 * k + 3] = nan;      // poisons column 20 only
     w[34 * k + k - 1] = inf;  // the last column of the padded panel
     const WeightRows rows{w.data(), DType::kFloat32, n, k};
-    const PackedMatrix packed =
-        PackedMatrix::pack(std::span(&rows, 1), 0, k, even_segments(k, 2), DType::kBFloat16, pool);
+    const PackedMatrix packed = pack(std::span(&rows, 1), 0, k, even_segments(k, 2), DType::kBFloat16, pool);
     std::vector<float> x = random_floats(m * k, 17);
     x[4 * k + 42] = inf;  // poisons row 4 only
     const std::vector<float> out = run_matmul(packed, x.data(), k, m, nullptr, pool);
@@ -248,7 +279,7 @@ TEST(PackedMatrix, StacksPartsOfDifferentTypesAndTakesTheirColumns) {
     for (int64_t i = 0; i < k; ++i) dense.push_back(f16_to_float(half[r * stride + begin + i]));
   }
   for (const DType stored : {DType::kFloat32, DType::kBFloat16}) {
-    const PackedMatrix packed = PackedMatrix::pack(parts, begin, begin + k, even_segments(k, 1), stored, pool);
+    const PackedMatrix packed = pack(parts, begin, begin + k, even_segments(k, 1), stored, pool);
     ASSERT_EQ(packed.n(), 25);
     ASSERT_EQ(packed.k(), k);
     EXPECT_EQ(packed.dtype(), stored);
@@ -268,7 +299,7 @@ TEST(PackedMatrix, RoundsWiderSourcesToNearestEven) {
   const std::vector<float> w = {1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, 1.0f + 0x1.1p-8f, -(1.0f + 0x1p-8f)};
   const WeightRows rows{w.data(), DType::kFloat32, 4, 1};
   const std::vector<int64_t> segments = {0, 1};
-  const PackedMatrix packed = PackedMatrix::pack(std::span(&rows, 1), 0, 1, segments, DType::kBFloat16, pool);
+  const PackedMatrix packed = pack(std::span(&rows, 1), 0, 1, segments, DType::kBFloat16, pool);
   const float x = 1.0f;
   const std::vector<float> out = run_matmul(packed, &x, 1, 1, nullptr, pool);
   EXPECT_EQ(out, (std::vector<float>{1.0f, 1.0f + 4 * 0x1p-8f, 1.0f + 0x1p-7f, -1.0f}));
@@ -277,11 +308,11 @@ TEST(PackedMatrix, RoundsWiderSourcesToNearestEven) {
 TEST(Matmul, NothingToDoIsDone) {
   ThreadPool pool(2);
   const Weights w = make_weights(20, 8, DType::kBFloat16, even_segments(8, 1), pool);
-  matmul({nullptr, 8, &w.packed, nullptr, nullptr, 20, 0}, nullptr, pool);
+  matmul({nullptr, 8, &w.packed, nullptr, nullptr, 20, count_of(0), 0, 4}, nullptr, pool);
   // A rank that owns no column of k at all contributes +0, plus the bias.
   const WeightRows rows{w.values.data(), DType::kFloat32, 20, 8};
   const std::vector<int64_t> empty = {0, 0, 0};
-  const PackedMatrix nothing = PackedMatrix::pack(std::span(&rows, 1), 3, 3, empty, DType::kBFloat16, pool);
+  const PackedMatrix nothing = pack(std::span(&rows, 1), 3, 3, empty, DType::kBFloat16, pool);
   const std::vector<float> bias = random_floats(20, 20);
   const std::vector<float> x(8, std::numeric_limits<float>::quiet_NaN());
   EXPECT_EQ(run_matmul(nothing, x.data(), 8, 1, bias.data(), pool), bias);
