@@ -87,7 +87,7 @@ int run(const WorkerConfig& config) {
                         .end_process = [](int exit_code) { ::_exit(exit_code); }},
                        vitals, wake);
   const PrepareCore prepare = [&config](Communicator& communicator, const std::function<void(double)>& progress) {
-    return Executor::prepare(config.core, communicator, progress);
+    return Executor::prepare(config.core, cpu_device(config.core), communicator, progress);
   };
   return serve_rank(hello, config.collective_timeout, prepare, link, vitals);
 }

@@ -46,6 +46,30 @@ Status positive(std::string_view name, int64_t value) {
   return Error{Errc::kMismatch, fmt::format("core manifest: {} must be positive, found {}", name, value)};
 }
 
+/// What no declaration may do, whatever the core can.
+Status check_names(const CoreManifest& m) {
+  for (size_t i = 0; i < m.buffers.size(); ++i) {
+    if (find(m, m.buffers[i].name) != &m.buffers[i])
+      return Error{Errc::kMismatch, fmt::format("buffer {}: expected one declaration, found two", m.buffers[i].name)};
+  }
+  const std::pair<ValueSource, std::string_view> inputs[] = {{ValueSource::kLogprobRequested, buffer_name::kRequested},
+                                                             {ValueSource::kLogprobTokenIds, buffer_name::kTokenIds},
+                                                             {ValueSource::kLogprobTokenIdCounts,
+                                                              buffer_name::kTokenIdCounts}};
+  for (const GraphDeclaration& graph : m.graphs) {
+    const std::string where = fmt::format("graph {}[{}]", to_string(graph.operation), graph.row_capacity);
+    for (const std::string& output : graph.outputs) {
+      if (!find(m, output))
+        return Error{Errc::kMismatch, fmt::format("{}: expected output {} among the buffers, found none", where, output)};
+    }
+    for (const auto& [source, name] : inputs) {
+      if (binds(graph, source) && !find(m, name))
+        return Error{Errc::kMismatch, fmt::format("{}: binds buffer {}, expected its declaration, found none", where, name)};
+    }
+  }
+  return Ok{};
+}
+
 /// The logprob part of the bundle: sets K and selected-id support. R34, R35, R36.
 Status derive_logprobs(const CoreManifest& m, Capabilities* out) {
   const BufferDeclaration* packed = find(m, buffer_name::kLogprobs);
@@ -114,6 +138,7 @@ Result<Capabilities> derive_capabilities(const CoreManifest& m) {
                                     {"kv_num_blocks", m.kv_num_blocks}}) {
     if (auto s = positive(name, value); !s) return s.error();
   }
+  if (auto s = check_names(m); !s) return s.error();
   const BufferDeclaration* records = find(m, buffer_name::kRecords);
   if (!records) {
     return Error{Errc::kMismatch, fmt::format("buffer {}: expected, found none", buffer_name::kRecords)};

@@ -28,7 +28,7 @@ class TestCluster {
     for (size_t r = 0; r < ranks_.size(); ++r) {
       threads.emplace_back([&, r] {
         try {
-          ranks_[r] = Executor::prepare(config, *communicators_[r], nullptr);
+          ranks_[r] = Executor::prepare(config, cpu_device(config), *communicators_[r], nullptr);
         } catch (...) {
           errors[r] = std::current_exception();
           group_.abort("a rank failed to prepare");

@@ -89,6 +89,13 @@ class Backend {
   virtual std::unique_ptr<Event> make_event() = 0;
 };
 
+/// What a rank computes on: the backend, and the stream that its graphs are captured on and replayed on. The stream is
+/// there before the communicator, because exchanges that a graph captures are ordered on it.
+struct Device {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Stream> compute;
+};
+
 /// A constant table in device memory; waits for the copy. For preparation. Throws DeviceError.
 Memory device_copy(Backend& backend, const void* data, size_t bytes);
 

@@ -27,8 +27,8 @@ void run_rank(int rank, const BenchOptions& options, const ModelConfig& config, 
                                                                         .rank = Rank(rank),
                                                                         .world_size = options.ranks,
                                                                         .timeout = kPeerTimeout});
-  const auto executor = Executor::prepare(bench_core(options.model_dir, config, options.dtype, options.threads),
-                                          *communicator, [](double) {});
+  const CoreConfig core = bench_core(options.model_dir, config, options.dtype, options.threads);
+  const auto executor = Executor::prepare(core, cpu_device(core), *communicator, [](double) {});
   RankMessage ready{.kind = RankMessage::kReady};
   ready.value = static_cast<double>(executor->manifest().memory.weights_bytes);
   say(ready);

@@ -40,6 +40,20 @@ int32_t row_capacity(const CoreShape& s, Operation operation) {
   }
 }
 
+int32_t emittable_positions(Operation operation, int32_t token_capacity) {
+  switch (operation) {
+    case Operation::kPrefill:
+    case Operation::kDecode:
+    case Operation::kMixed:
+    case Operation::kScoredPrefill:
+      return 1;
+    case Operation::kVerify:
+      return token_capacity;
+    default:
+      return 0;
+  }
+}
+
 std::vector<GraphDeclaration> graph_declarations(const CoreShape& s) {
   std::vector<GraphDeclaration> out;
   out.push_back(

@@ -39,6 +39,10 @@ std::vector<GraphDeclaration> graph_declarations(const CoreShape& shape);
 /// Rows that an operation's graph can hold.
 int32_t row_capacity(const CoreShape& shape, Operation operation);
 
+/// Tokens that a lane of an operation can emit, which is as many positions as a read-back copies: one, or after a
+/// verification a whole record's T. 0: the operation writes records only (R19).
+int32_t emittable_positions(Operation operation, int32_t token_capacity);
+
 /// The manifest without its memory report, checked by derive_capabilities(). Errors: kMismatch.
 Result<CoreManifest> build_manifest(const CoreShape& shape);
 

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
+#include "worker/catalog/core_catalog.h"
+
 namespace helios {
-namespace {
 
-// Positions of a slot that prefill, decode and mixed graphs can emit; verification will emit more.
-constexpr int kEmittable = 1;
-
-}  // namespace
-
-FrameReadback::FrameReadback(const CompletionOutputs& outputs, const uint64_t* digests, Rank rank, Backend& backend)
-    : outputs_(outputs), digests_(digests), rank_(rank) {
+FrameReadback::FrameReadback(const CompletionOutputs& outputs, const StepSummary* summaries, Rank rank,
+                             Backend& backend)
+    : outputs_(outputs), summaries_(summaries), rank_(rank) {
   const auto capacity = static_cast<size_t>(outputs.slot_capacity());
   const size_t record_bytes = capacity * record_words(outputs.token_capacity()) * sizeof(int64_t);
   const size_t payload_bytes = capacity * outputs.token_capacity() * outputs.words_per_position() * sizeof(int32_t);
@@ -19,14 +16,14 @@ FrameReadback::FrameReadback(const CompletionOutputs& outputs, const uint64_t* d
     Frame& f = frames_[i];
     f.stream = backend.make_stream(i == 0 ? "frame0-copy" : "frame1-copy");
     f.transferred = backend.make_event();
-    f.digest = backend.pinned_memory(sizeof(uint64_t));
+    f.summary = backend.pinned_memory(sizeof(StepSummary));
     if (rank.value == 0) {
       f.records = backend.pinned_memory(record_bytes);
       f.payload = backend.pinned_memory(payload_bytes);
     }
     f.lane_slots.reserve(capacity);
     f.asked.assign(capacity, 0);
-    pinned_bytes_ += static_cast<int64_t>(f.digest.bytes() + f.records.bytes() + f.payload.bytes());
+    pinned_bytes_ += static_cast<int64_t>(f.summary.bytes() + f.records.bytes() + f.payload.bytes());
   }
 }
 
@@ -36,6 +33,7 @@ void FrameReadback::note_requests(const Submission& s, Frame& f) const {
   f.lane_slots.clear();
   std::fill(f.asked.begin(), f.asked.end(), uint8_t{0});
   f.width = 0;
+  f.positions = emittable_positions(s.operation, outputs_.token_capacity());
   f.bytes_copied = 0;
   for (const Lane& lane : s.lanes) {
     f.lane_slots.push_back(lane.slot.value);
@@ -51,8 +49,8 @@ void FrameReadback::enqueue(const Submission& s, Event& produced) {
   Frame& f = frames_[s.frame.value];
   note_requests(s, f);
   f.stream->wait(produced);
-  f.stream->copy(f.digest.data(), digests_ + s.frame.value, sizeof(uint64_t));
-  f.bytes_copied += sizeof(uint64_t);
+  f.stream->copy(f.summary.data(), summaries_ + s.frame.value, sizeof(StepSummary));
+  f.bytes_copied += sizeof(StepSummary);
   if (rank_.value == 0) {
     f.stream->copy(f.records.data(), outputs_.records(s.frame), f.records.bytes());
     f.bytes_copied += static_cast<int64_t>(f.records.bytes());
@@ -61,47 +59,71 @@ void FrameReadback::enqueue(const Submission& s, Event& produced) {
   f.stream->record(*f.transferred);
 }
 
-/// One copy for each run of adjacent slots that asked: position 0 of each, chosen pair and W alternatives.
+/// Runs of adjacent slots that asked.
 void FrameReadback::copy_payload(Frame& f, FrameIndex index) {
-  const auto slot_words = static_cast<size_t>(outputs_.token_capacity() * outputs_.words_per_position());
-  const size_t pitch = slot_words * sizeof(int32_t);
-  const size_t row_bytes = static_cast<size_t>(packed_words(f.width)) * sizeof(int32_t);
   const auto capacity = static_cast<size_t>(outputs_.slot_capacity());
   for (size_t begin = 0; begin < capacity; ++begin) {
     if (!f.asked[begin]) continue;
     size_t end = begin + 1;
     while (end < capacity && f.asked[end]) ++end;
-    f.stream->copy_rows(f.payload.as<int32_t>() + begin * slot_words, pitch,
-                        outputs_.packed(index) + begin * slot_words, pitch, row_bytes, end - begin);
-    f.bytes_copied += static_cast<int64_t>(row_bytes * (end - begin));
-    ++payload_copies_;
+    copy_positions(f, index, begin, end - begin);
     begin = end;
   }
 }
 
-Completion FrameReadback::collect(FrameIndex index) {
+/// The chosen pair and W alternatives of the first positions of each slot: one copy when a slot has one position or all
+/// of them, since then their distances are equal; else one for each position.
+void FrameReadback::copy_positions(Frame& f, FrameIndex index, size_t first_slot, size_t num_slots) {
+  const auto position_words = static_cast<size_t>(outputs_.words_per_position());
+  const auto capacity = static_cast<size_t>(outputs_.token_capacity()), positions = static_cast<size_t>(f.positions);
+  const size_t row_bytes = static_cast<size_t>(packed_words(f.width)) * sizeof(int32_t);
+  const bool whole = positions == capacity;
+  const size_t rows = whole ? num_slots * capacity : num_slots;
+  const size_t pitch = (whole ? position_words : capacity * position_words) * sizeof(int32_t);
+  for (size_t p = 0; p < (whole ? 1 : positions); ++p) {
+    const size_t at = (first_slot * capacity + p) * position_words;
+    f.stream->copy_rows(f.payload.as<int32_t>() + at, pitch, outputs_.packed(index) + at, pitch, row_bytes, rows);
+    f.bytes_copied += static_cast<int64_t>(row_bytes * rows);
+    ++payload_copies_;
+  }
+}
+
+CollectedFrame FrameReadback::collect(FrameIndex index) {
   Frame& f = frames_[index.value];
   f.transferred->synchronize();
-  Completion out{.incarnation = f.incarnation,
-                 .sequence = f.sequence,
-                 .frame = index,
-                 .rank = rank_,
-                 .token_capacity = outputs_.token_capacity(),
-                 .record_digest = *f.digest.as<uint64_t>(),
-                 .bytes_copied = f.bytes_copied};
+  const StepSummary& summary = *f.summary.as<StepSummary>();
+  CollectedFrame out{.completion = {.incarnation = f.incarnation,
+                                    .sequence = f.sequence,
+                                    .frame = index,
+                                    .rank = rank_,
+                                    .token_capacity = outputs_.token_capacity(),
+                                    .record_digest = summary.digest,
+                                    .bytes_copied = f.bytes_copied},
+                     .counters = summary.counters};
   if (rank_.value != 0) return out;
+  Completion& c = out.completion;
   const int words = record_words(outputs_.token_capacity());
-  const int width_words = packed_words(f.width);
-  out.width = f.width;
-  out.records.reserve(f.lane_slots.size() * static_cast<size_t>(words));
+  c.width = f.width;
+  c.records.reserve(f.lane_slots.size() * static_cast<size_t>(words));
   for (const int32_t slot : f.lane_slots) {
     const int64_t* record = f.records.as<int64_t>() + int64_t{slot} * words;
-    out.records.insert(out.records.end(), record, record + words);
-    const int64_t emitted = std::min<int64_t>(record[record_word::kEmitted], kEmittable);
+    c.records.insert(c.records.end(), record, record + words);
+    const int64_t emitted = std::min<int64_t>(record[record_word::kEmitted], f.positions);
     if (!f.asked[static_cast<size_t>(slot)] || emitted <= 0) continue;
+    c.payloads.push_back({.slot = SlotIndex(slot), .words = read_payload(f, slot, emitted)});
+  }
+  return out;
+}
+
+/// [emitted][2 + 2 W] of a slot.
+std::vector<int32_t> FrameReadback::read_payload(const Frame& f, int32_t slot, int64_t emitted) const {
+  std::vector<int32_t> out;
+  const int width_words = packed_words(f.width);
+  out.reserve(static_cast<size_t>(emitted * width_words));
+  for (int64_t p = 0; p < emitted; ++p) {
     const int32_t* packed =
-        f.payload.as<int32_t>() + int64_t{slot} * outputs_.token_capacity() * outputs_.words_per_position();
-    out.payloads.push_back({.slot = SlotIndex(slot), .words = {packed, packed + emitted * width_words}});
+        f.payload.as<int32_t>() + (int64_t{slot} * outputs_.token_capacity() + p) * outputs_.words_per_position();
+    out.insert(out.end(), packed, packed + width_words);
   }
   return out;
 }

@@ -48,19 +48,33 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
   return shape;
 }
 
+/// Exchanged in device memory, where every communicator can reach it.
+static int64_t smallest_of_all(int64_t value, Communicator& communicator, Device& device) {
+  const auto world = static_cast<size_t>(communicator.world_size());
+  Memory pinned = device.backend->pinned_memory((world + 1) * sizeof(int64_t));
+  Memory memory = device.backend->device_memory((world + 1) * sizeof(int64_t));
+  int64_t* const host = pinned.as<int64_t>();
+  int64_t* const own = memory.as<int64_t>();
+  host[world] = value;
+  device.compute->copy(own + world, host + world, sizeof(int64_t));
+  device.compute->synchronize();
+  communicator.all_gather_words<int64_t>({own + world, 1}, {own, world});
+  device.compute->copy(host, own, world * sizeof(int64_t));
+  device.compute->synchronize();
+  return *std::min_element(host, host + world);
+}
+
 int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const ModelConfig& model, const RankShape& rank,
-                      Communicator& communicator, Backend& backend) {
+                      Communicator& communicator, Device& device) {
   const int64_t sequence_blocks = (shape.max_model_len + kKvBlockSize - 1) / kKvBlockSize;
   int64_t blocks = (config.kv_cache_tokens + kKvBlockSize - 1) / kKvBlockSize;
   if (config.kv_cache_tokens <= 0) {
     blocks = std::min<int64_t>(sequence_blocks * shape.slot_capacity, INT32_MAX);
     const int64_t block_bytes = KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim);
-    const int64_t budget = backend.free_memory() / 4 / rank.world;  // ranks of one host share its memory
+    const int64_t budget = device.backend->free_memory() / 4 / rank.world;  // ranks of one host share its memory
     if (block_bytes > 0) blocks = std::min(blocks, budget / block_bytes);
   }
-  std::vector<int64_t> all(static_cast<size_t>(rank.world));
-  communicator.all_gather_words<int64_t>({&blocks, 1}, all);
-  blocks = *std::min_element(all.begin(), all.end());
+  blocks = smallest_of_all(blocks, communicator, device);
   if (blocks < sequence_blocks || blocks > INT32_MAX) {
     throw LoadError(
         fmt::format("KV cache: expected at least {} blocks of {} positions for one sequence of {}, found room for {}",

@@ -16,6 +16,6 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
 /// KV cache blocks that every rank can hold: what was asked, or what fits a quarter of the free memory. One exchange,
 /// so that all ranks declare the same. Throws LoadError, CollectiveError.
 int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const ModelConfig& model, const RankShape& rank,
-                      Communicator& communicator, Backend& backend);
+                      Communicator& communicator, Device& device);
 
 }  // namespace helios

@@ -16,6 +16,7 @@
 #include "common/contract/completion.h"
 #include "common/contract/core_manifest.h"
 #include "common/contract/submission.h"
+#include "worker/backend/backend.h"
 #include "worker/collective/communicator.h"
 #include "worker/model/load_error.h"
 
@@ -40,11 +41,15 @@ struct CoreConfig {
   bool logprob_token_ids = true;
 };
 
+/// The embedded device with the configuration's threads. Throws LoadError.
+Device cpu_device(const CoreConfig& config);
+
 class Executor {
  public:
-  /// Loads this rank's shard and prepares every graph. `progress` is called with 0..1 while weights are packed.
+  /// Loads this rank's shard onto the device and prepares every graph. A communicator whose exchanges are captured was
+  /// made over the device's compute stream. `progress` is called with 0..1 while weights are packed.
   /// Throws LoadError, CollectiveError.
-  static std::unique_ptr<Executor> prepare(const CoreConfig& config, Communicator& communicator,
+  static std::unique_ptr<Executor> prepare(const CoreConfig& config, Device device, Communicator& communicator,
                                            const std::function<void(double)>& progress);
   virtual ~Executor() = default;
 
@@ -57,8 +62,11 @@ class Executor {
   /// Waits for the oldest frame not yet collected; there must be one (std::logic_error otherwise). Throws
   /// CollectiveError, std::runtime_error (the device failed).
   virtual Completion collect() = 0;
+  /// Whether collect() would return without waiting.
+  virtual bool collectable() const = 0;
 
-  /// Values for /metrics of the rank: name (Prometheus style, helios_ prefix) and value.
+  /// Values for /metrics of the rank, at the end of the last step that was collected: name (Prometheus style, helios_
+  /// prefix) and value.
   struct Counter {
     std::string name, help;
     double value = 0;

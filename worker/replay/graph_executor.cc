@@ -1,12 +1,11 @@
 // Executor over a backend: builds the core once, captures a graph for each operation, then replays submissions.
 //
-// A step on the compute stream: upload, updates, row expansion, forward, head, token choice, commit, logprobs,
-// producing event; then the frame's copy stream. All decisions inside the graph follow from device state that is the
-// same on every rank.
+// A step on the compute stream: upload; updates, row expansion, forward, head, token choice, commit, logprobs, merge of
+// the roles, summary; producing event; then the frame's copy stream. The host decides nothing between two launches:
+// what varies follows from device state, which is the same on every rank, and comes home with the frame.
 #include "worker/replay/executor.h"
 
 #include <array>
-#include <atomic>
 #include <mutex>
 #include <new>
 
@@ -14,23 +13,16 @@
 #include "worker/frames/frame_readback.h"
 #include "worker/model/lm_head.h"
 #include "worker/model/transformer.h"
-#include "worker/replay/commit_records.h"
 #include "worker/replay/core_sizing.h"
 #include "worker/replay/generation_logprobs.h"
 #include "worker/replay/input_upload.h"
 #include "worker/replay/row_expansion.h"
+#include "worker/replay/step_commit.h"
 #include "worker/replay/submission_check.h"
 #include "worker/replay/token_choice.h"
 
 namespace helios {
 namespace {
-
-/// Written by the compute stream at a step's end, read by whoever serves /metrics.
-struct ServedCounters {
-  std::atomic<int64_t> steps{0}, rows{0}, sampled{0}, positions{0}, launches{0}, logits_read{0}, words{0},
-      logprob_words{0};
-  std::atomic<int64_t> payload_copies{0}, bytes_copied{0};
-};
 
 /// What prepare() has before anything of the core is allocated.
 struct LoadedModel {
@@ -42,19 +34,19 @@ struct LoadedModel {
 
 class GraphExecutor final : public Executor {
  public:
-  GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<LoadedModel> model, const CoreShape& shape,
-                CoreManifest manifest, Communicator& communicator);
+  GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, const CoreShape& shape, CoreManifest manifest,
+                Communicator& communicator);
 
   const CoreManifest& manifest() const override { return manifest_; }
   Status submit(const Submission& submission) override;
   Completion collect() override;
+  bool collectable() const override;
   std::vector<Counter> counters() const override;
 
  private:
   std::unique_ptr<Graph> capture(Operation operation);
-  void commit();
   void reduce_logprobs(const Launcher& on);
-  void note_step();
+  void note_host_counters();
   bool rounds() const { return shape_.dtype == "bfloat16"; }
 
   std::unique_ptr<Backend> backend_;
@@ -67,31 +59,32 @@ class GraphExecutor final : public Executor {
   KvCache cache_;
   CompletionOutputs outputs_;
   InputUpload upload_;
+  Memory counters_;  // one StepCounters
   RowExpansion rows_;
-  Memory device_counters_;  // one helios::StepCounters
   Transformer transformer_;
   LmHead head_;
   Sampler sampler_;
   TokenChoice choice_;
+  StepCommit commit_;
   std::unique_ptr<GenerationLogprobs> logprobs_;  // null with K = 0
-  Memory digests_;                                // [2] uint64
-  ServedCounters counters_;
 
   std::array<std::unique_ptr<Graph>, 5> graphs_;  // by operation number; null: none
   std::array<std::unique_ptr<Event>, kNumFrames> produced_;
   FrameReadback readback_;
 
-  std::mutex mutex_;  // guards the frames in flight
+  mutable std::mutex mutex_;  // guards the frames in flight and what was counted
   std::array<bool, kNumFrames> in_flight_{};
   std::array<FrameIndex, kNumFrames> order_{};
   int num_in_flight_ = 0;
+  StepCounters counted_;  // at the end of the last step that was collected
+  int64_t payload_copies_ = 0, bytes_copied_ = 0;
 
   std::unique_ptr<Stream> compute_;  // last: its thread uses everything above
 };
 
-GraphExecutor::GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<LoadedModel> model,
-                             const CoreShape& shape, CoreManifest manifest, Communicator& communicator)
-    : backend_(std::move(backend)),
+GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, const CoreShape& shape,
+                             CoreManifest manifest, Communicator& communicator)
+    : backend_(std::move(device.backend)),
       model_(std::move(model)),
       shape_(shape),
       manifest_(std::move(manifest)),
@@ -101,24 +94,24 @@ GraphExecutor::GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<L
              shape.kv_num_blocks),
       outputs_(shape, *backend_),
       upload_(shape, outputs_, *backend_),
-      rows_(shape, upload_.device(), *backend_),
-      device_counters_(backend_->device_memory(sizeof(StepCounters))),
+      counters_(backend_->device_memory(sizeof(StepCounters))),
+      rows_(shape, upload_.device(), counters_.as<StepCounters>(), *backend_),
       transformer_(model_->config, model_->shape, model_->weights, cache_, rows_.rows(),
                    row_capacity(shape, Operation::kMixed), shape.max_model_len, rounds(), communicator,
-                   device_counters_.as<StepCounters>(), *backend_),
+                   counters_.as<StepCounters>(), *backend_),
       head_(model_->config, model_->shape, model_->weights, transformer_.residual(), rows_.rows(), shape.slot_capacity,
             rounds(), *backend_),
       sampler_(vocabulary_, shape.slot_capacity, communicator, backend_->host_pool().num_threads()),
       choice_(rows_, head_.logits(), head_.logits_stride(), model_->shape.vocab, shape.slot_capacity, sampler_,
               *backend_),
-      digests_(backend_->device_memory(kNumFrames * sizeof(uint64_t))),
-      readback_(outputs_, digests_.as<uint64_t>(), communicator.rank(), *backend_) {
+      commit_(shape, upload_.device(), rows_, outputs_, choice_.tokens(), counters_.as<StepCounters>(), *backend_),
+      readback_(outputs_, commit_.summaries(), communicator.rank(), *backend_),
+      compute_(std::move(device.compute)) {
   if (shape.alternatives > 0) {
     logprobs_ = std::make_unique<GenerationLogprobs>(vocabulary_, shape.slot_capacity, shape.token_capacity,
                                                      shape.alternatives, outputs_.words_per_position(), communicator);
   }
   for (auto& event : produced_) event = backend_->make_event();
-  compute_ = backend_->make_stream("compute");
   for (const GraphDeclaration& graph : manifest_.graphs) {
     graphs_[static_cast<size_t>(graph.operation)] = capture(graph.operation);
   }
@@ -127,36 +120,27 @@ GraphExecutor::GraphExecutor(std::unique_ptr<Backend> backend, std::unique_ptr<L
                       .bundle_bytes = outputs_.bytes(),
                       .workspace_bytes = transformer_.workspace_bytes() + head_.workspace_bytes() +
                                          sampler_.workspace_bytes() + choice_.workspace_bytes() + rows_.bytes() +
-                                         upload_.device_bytes() + (logprobs_ ? logprobs_->workspace_bytes() : 0),
+                                         commit_.bytes() + upload_.device_bytes() +
+                                         (logprobs_ ? logprobs_->workspace_bytes() : 0),
                       .pinned_bytes = upload_.pinned_bytes() + readback_.pinned_bytes()};
 }
 
 std::unique_ptr<Graph> GraphExecutor::capture(Operation operation) {
   compute_->begin_capture();
-  compute_->launch([this](const Launcher&) { rows_.apply_updates(); });
+  rows_.record_updates(*compute_);
   if (operation != Operation::kAdmission) {
-    compute_->launch([this](const Launcher&) { rows_.expand(); });
+    rows_.record_rows(*compute_, operation);
     transformer_.record(*compute_, row_capacity(shape_, operation));
     head_.record(*compute_);
     compute_->launch([this](const Launcher& on) { choice_.run(on); });
   }
-  compute_->launch([this](const Launcher&) { commit(); });
+  commit_.record_commit(*compute_, operation);
+  commit_.record_merge(*compute_, operation);
   if (operation != Operation::kAdmission && logprobs_)
     compute_->launch([this](const Launcher& on) { reduce_logprobs(on); });
-  compute_->launch([this](const Launcher&) { note_step(); });
+  compute_->launch([this](const Launcher&) { note_host_counters(); });
+  commit_.record_summary(*compute_);
   return compute_->end_capture();
-}
-
-void GraphExecutor::commit() {
-  commit_records({.inputs = upload_.device(),
-                  .slots = rows_.slots(),
-                  .lane_fates = rows_.lane_fates(),
-                  .lane_sampling = rows_.lane_sampling(),
-                  .sampled = choice_.tokens(),
-                  .records = {outputs_.records(FrameIndex(0)), outputs_.records(FrameIndex(1))},
-                  .token_capacity = shape_.token_capacity,
-                  .max_model_len = shape_.max_model_len,
-                  .digests = digests_.as<uint64_t>()});
 }
 
 void GraphExecutor::reduce_logprobs(const Launcher& on) {
@@ -174,23 +158,15 @@ void GraphExecutor::reduce_logprobs(const Launcher& on) {
                  on);
 }
 
-void GraphExecutor::note_step() {
-  const auto add = [](std::atomic<int64_t>& counter, int64_t by) { counter.fetch_add(by, std::memory_order_relaxed); };
-  const auto set = [](std::atomic<int64_t>& counter, int64_t to) { counter.store(to, std::memory_order_relaxed); };
-  add(counters_.steps, 1);
-  if (upload_.device().header->operation == static_cast<int32_t>(Operation::kAdmission)) return;
-  add(counters_.rows, rows_.num_rows());
-  add(counters_.sampled, rows_.num_sampling());
-  int64_t words = device_counters_.as<StepCounters>()->partial_sum_words + sampler_.counters().words_exchanged;
-  if (logprobs_) {
-    const GenerationLogprobs::Counters& c = logprobs_->counters();
-    set(counters_.positions, c.positions);
-    set(counters_.launches, c.launches);
-    set(counters_.logits_read, c.logits_read);
-    set(counters_.logprob_words, c.words_exchanged);
-    words += c.words_exchanged;
-  }
-  set(counters_.words, words);
+void GraphExecutor::note_host_counters() {
+  StepCounters& c = *counters_.as<StepCounters>();
+  c.sampler_words = sampler_.counters().words_exchanged;
+  if (!logprobs_) return;
+  const GenerationLogprobs::Counters& of = logprobs_->counters();
+  c.logprob_positions = of.positions;
+  c.logprob_launches = of.launches;
+  c.logprob_logits_read = of.logits_read;
+  c.logprob_words = of.words_exchanged;
 }
 
 Status GraphExecutor::submit(const Submission& s) {
@@ -206,8 +182,8 @@ Status GraphExecutor::submit(const Submission& s) {
   compute_->replay(*graphs_[static_cast<size_t>(s.operation)]);
   compute_->record(*produced_[frame]);
   readback_.enqueue(s, *produced_[frame]);
-  counters_.payload_copies.store(readback_.payload_copies(), std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
+  payload_copies_ = readback_.payload_copies();
   in_flight_[frame] = true;
   order_[static_cast<size_t>(num_in_flight_++)] = s.frame;
   return Ok{};
@@ -220,33 +196,50 @@ Completion GraphExecutor::collect() {
     if (num_in_flight_ == 0) throw std::logic_error("collect() without a frame in flight");
     frame = order_[0];
   }
-  Completion out = readback_.collect(frame);
-  counters_.bytes_copied.fetch_add(out.bytes_copied, std::memory_order_relaxed);
+  CollectedFrame out = readback_.collect(frame);
   std::lock_guard lock(mutex_);
+  counted_ = out.counters;
+  bytes_copied_ += out.completion.bytes_copied;
   order_[0] = order_[1];
   --num_in_flight_;
   in_flight_[static_cast<size_t>(frame.value)] = false;
-  return out;
+  return std::move(out.completion);
+}
+
+bool GraphExecutor::collectable() const {
+  std::lock_guard lock(mutex_);
+  return num_in_flight_ > 0 && readback_.arrived(order_[0]);
 }
 
 std::vector<Executor::Counter> GraphExecutor::counters() const {
-  const auto value = [](const std::atomic<int64_t>& c) {
-    return static_cast<double>(c.load(std::memory_order_relaxed));
-  };
+  StepCounters c;
+  int64_t payload_copies = 0, bytes_copied = 0;
+  {
+    std::lock_guard lock(mutex_);
+    c = counted_;
+    payload_copies = payload_copies_;
+    bytes_copied = bytes_copied_;
+  }
+  const auto value = [](int64_t count) { return static_cast<double>(count); };
   return {
-      {"helios_steps_total", "Submissions replayed.", value(counters_.steps)},
-      {"helios_rows_total", "Token rows that went through the model.", value(counters_.rows)},
-      {"helios_sampling_rows_total", "Rows whose next token was sampled.", value(counters_.sampled)},
-      {"helios_logprob_positions_total", "Positions whose logprobs were reduced.", value(counters_.positions)},
-      {"helios_logprob_launches", "Launches of the last logprob reduction.", value(counters_.launches)},
+      {"helios_steps_total", "Submissions replayed.", value(c.steps)},
+      {"helios_rows_total", "Token rows that went through the model.", value(c.rows)},
+      {"helios_sampling_rows_total", "Rows whose next token was sampled.", value(c.sampled)},
+      {"helios_emitted_tokens_total", "Tokens that completion records emitted.", value(c.emitted)},
+      {"helios_merged_records_total", "Records that mixed graphs merged into a frame.", value(c.merged_records)},
+      {"helios_merged_positions_total", "Positions of packed logprobs that mixed graphs merged into a frame.",
+       value(c.merged_positions)},
+      {"helios_logprob_positions_total", "Positions whose logprobs were reduced.", value(c.logprob_positions)},
+      {"helios_logprob_launches", "Launches of the last logprob reduction.", value(c.logprob_launches)},
       {"helios_logprob_vocab_words_read_total", "Logits that the logprob reduction read, in FP32 words.",
-       value(counters_.logits_read)},
-      {"helios_logprob_exchange_words_total", "32-bit words that this rank sent for logprobs.",
-       value(counters_.logprob_words)},
-      {"helios_logprob_payload_copies_total", "Copies of packed logprobs to host memory.",
-       value(counters_.payload_copies)},
-      {"helios_readback_bytes_total", "Bytes copied from frames to host memory.", value(counters_.bytes_copied)},
-      {"helios_exchange_words_total", "32-bit words that this rank sent to its peers.", value(counters_.words)},
+       value(c.logprob_logits_read)},
+      {"helios_logprob_exchange_words_total", "32-bit words that this rank sent for logprobs.", value(c.logprob_words)},
+      {"helios_sampler_exchange_words_total", "32-bit words that this rank sent to choose tokens.",
+       value(c.sampler_words)},
+      {"helios_logprob_payload_copies_total", "Copies of packed logprobs to host memory.", value(payload_copies)},
+      {"helios_readback_bytes_total", "Bytes copied from frames to host memory.", value(bytes_copied)},
+      {"helios_exchange_words_total", "32-bit words that this rank sent to its peers.",
+       value(c.partial_sum_words + c.sampler_words + c.logprob_words)},
   };
 }
 
@@ -257,25 +250,30 @@ std::unique_ptr<LoadedModel> load_model(const CoreConfig& config, const ModelCon
                                                    rank_shape(model, communicator.rank(), communicator.world_size()),
                                                    Checkpoint::open(config.model_dir),
                                                    {}});
-  out->weights =
-      load_weights(out->checkpoint, out->config, out->shape, config.dtype == ComputeDtype::kBFloat16, backend, progress);
+  out->weights = load_weights(out->checkpoint, out->config, out->shape, config.dtype == ComputeDtype::kBFloat16,
+                              backend, progress);
   return out;
 }
 
 }  // namespace
 
-std::unique_ptr<Executor> Executor::prepare(const CoreConfig& config, Communicator& communicator,
-                                            const std::function<void(double)>& progress) try {
+Device cpu_device(const CoreConfig& config) {
   if (config.num_threads < 1)
     throw LoadError("threads: expected at least 1, found " + std::to_string(config.num_threads));
-  std::unique_ptr<Backend> backend = make_cpu_backend(config.num_threads);
+  Device device{.backend = make_cpu_backend(config.num_threads)};
+  device.compute = device.backend->make_stream("compute");
+  return device;
+}
+
+std::unique_ptr<Executor> Executor::prepare(const CoreConfig& config, Device device, Communicator& communicator,
+                                            const std::function<void(double)>& progress) try {
   const ModelConfig model = read_model_config(config.model_dir);
-  CoreShape shape = size_core(config, model, communicator.world_size(), *backend);
-  std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, *backend, progress);
-  shape.kv_num_blocks = size_kv_cache(config, shape, model, loaded->shape, communicator, *backend);
+  CoreShape shape = size_core(config, model, communicator.world_size(), *device.backend);
+  std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, *device.backend, progress);
+  shape.kv_num_blocks = size_kv_cache(config, shape, model, loaded->shape, communicator, device);
   Result<CoreManifest> manifest = build_manifest(shape);
   if (!manifest) throw LoadError(manifest.error().message);
-  return std::make_unique<GraphExecutor>(std::move(backend), std::move(loaded), shape, std::move(manifest).value(),
+  return std::make_unique<GraphExecutor>(std::move(device), std::move(loaded), shape, std::move(manifest).value(),
                                          communicator);
 } catch (const DeviceError& e) {
   throw LoadError(config.model_dir + ": " + e.what());

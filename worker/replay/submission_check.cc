@@ -51,7 +51,8 @@ Status check_sampling(const SamplingParams& p, int32_t slot, int64_t vocab_size)
 SubmissionCheck::SubmissionCheck(const CoreShape& shape)
     : shape_(shape),
       max_blocks_((shape.max_model_len + shape.kv_block_size - 1) / shape.kv_block_size),
-      marks_(static_cast<size_t>(shape.slot_capacity), 0) {}
+      marks_(static_cast<size_t>(shape.slot_capacity), 0),
+      block_marks_(static_cast<size_t>(shape.slot_capacity) * static_cast<size_t>(max_blocks_), 0) {}
 
 bool SubmissionCheck::first_mark(int32_t slot) {
   return std::exchange(marks_[static_cast<size_t>(slot)], round_) != round_;
@@ -83,8 +84,8 @@ Status SubmissionCheck::check_admissions(const Submission& s) {
   return Ok{};
 }
 
-Status SubmissionCheck::check_block_updates(const Submission& s) const {
-  int64_t total = 0;
+Status SubmissionCheck::check_block_updates(const Submission& s) {
+  ++round_;
   for (const BlockTableUpdate& u : s.block_updates) {
     const int32_t slot = u.slot.value;
     const auto count = static_cast<int64_t>(u.blocks.size());
@@ -94,16 +95,18 @@ Status SubmissionCheck::check_block_updates(const Submission& s) const {
       return invalid("block update of slot {}: entries [{}, {}) are outside a table of {}", slot, u.first,
                      u.first + count, max_blocks_);
     }
+    for (int32_t i = 0; i < static_cast<int32_t>(count); ++i) {  // a device writes them in any order
+      auto& mark = block_marks_[static_cast<size_t>(int64_t{slot} * max_blocks_ + u.first + i)];
+      if (std::exchange(mark, round_) == round_)
+        return invalid("block update of slot {}: entry {} twice", slot, u.first + i);
+    }
     for (const int32_t block : u.blocks) {
       if (block < 0 || block >= shape_.kv_num_blocks) {
         return invalid("block update of slot {}: block {} is outside the cache's {}", slot, block,
                        shape_.kv_num_blocks);
       }
     }
-    total += count;
   }
-  const int64_t room = int64_t{shape_.slot_capacity} * max_blocks_;
-  if (total > room) return invalid("block updates: expected at most {} blocks, found {}", room, total);
   return Ok{};
 }
 

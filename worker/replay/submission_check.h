@@ -19,7 +19,7 @@ class SubmissionCheck {
 
  private:
   Status check_admissions(const Submission& submission);
-  Status check_block_updates(const Submission& submission) const;
+  Status check_block_updates(const Submission& submission);
   Status check_lanes(const Submission& submission);
   Status check_lane(const Lane& lane, Operation operation) const;
   Status check_logprobs(const Submission& submission);
@@ -28,7 +28,8 @@ class SubmissionCheck {
 
   const CoreShape shape_;
   const int32_t max_blocks_;
-  std::vector<uint64_t> marks_;  // [capacity] round in which a slot was last seen
+  std::vector<uint64_t> marks_;        // [capacity] round in which a slot was last seen
+  std::vector<uint64_t> block_marks_;  // [capacity, max_blocks] and an entry of its block table
   uint64_t round_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 #if defined(__SANITIZE_ADDRESS__)
@@ -268,6 +269,10 @@ uint64_t warp_op(Kind kind, uint32_t mask, uint64_t in, int arg, int width, cons
 }
 
 void launch(dim3 grid, dim3 block, size_t shared, bool cooperative, void (*body)(void*), void* arg) {
+#if defined(SIMT_SINGLE_THREAD)  // shared memory is the process's own: one launch at a time, whoever launches
+  static std::mutex one_launch;
+  const std::lock_guard lock(one_launch);
+#endif
   std::atomic<unsigned> next{0};
   std::vector<std::jthread> helpers;
   unsigned workers = cooperative ? grid.x * grid.y * grid.z : options.os_threads;

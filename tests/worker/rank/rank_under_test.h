@@ -83,6 +83,11 @@ class ScriptedExecutor final : public Executor {
     return completion;
   }
 
+  bool collectable() const override {
+    std::lock_guard lock(script_->mutex);
+    return !script_->held && !in_flight_.empty();
+  }
+
   std::vector<Counter> counters() const override {
     std::lock_guard lock(script_->mutex);
     return {{"helios_test_steps_total", "Steps.", static_cast<double>(script_->submitted.size())}};

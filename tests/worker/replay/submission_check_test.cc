@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"block first overflow", "outside a table", [](Submission& s) { s.block_updates[0].first = INT32_MAX; }},
         Fault{"block", "block 10", [](Submission& s) { s.block_updates[0].blocks[1] = 10; }},
         Fault{"negative block", "block -1", [](Submission& s) { s.block_updates[0].blocks[1] = -1; }},
-        Fault{"too many blocks", "at most 16", [](Submission& s) { s.block_updates.assign(5, s.block_updates[0]); }},
+        Fault{"block entry twice", "entry 0 twice", [](Submission& s) { s.block_updates.assign(2, s.block_updates[0]); }},
         Fault{"lane slot", "slot 4", [](Submission& s) { s.lanes[1].slot = SlotIndex(4); }},
         Fault{"lane twice", "slot 0 twice", [](Submission& s) { s.lanes[1] = s.lanes[0]; }},
         Fault{"no lanes", "lanes", [](Submission& s) { s.lanes.clear(); }},
