@@ -31,6 +31,15 @@ function(helios_room name)
   endif()
 endfunction()
 
+# helios_device_kernels(ROOM): helios_device_ROOM stands for the kernels of kernels/ROOM on the device that a program is
+# linked for: the CPU's, or for a test marked EMULATED the CUDA sources on the emulator. Rooms of the worker link this,
+# so that the same objects make both programs.
+function(helios_device_kernels room)
+  add_library(helios_device_${room} INTERFACE)
+  target_link_libraries(helios_device_${room} INTERFACE
+    $<IF:$<BOOL:$<TARGET_PROPERTY:HELIOS_EMULATED>>,helios_${room}_simt,helios_kernels_${room}>)
+endfunction()
+
 # Half of a clean build is tests, and most of a test's time goes to the same headers: they are compiled once. An
 # executable, because what it shares must be compiled with an executable's flags.
 add_custom_target(helios_sanitized_tests)
@@ -44,16 +53,21 @@ if(HELIOS_TESTS)
     <unordered_map> <vector>)
 endif()
 
-# helios_test(NAME LABEL unit|cluster|fuzz|gpu SOURCES ... LINKS ... [TIMEOUT seconds] [SANITIZED])
+# helios_test(NAME LABEL unit|cluster|fuzz|gpu SOURCES ... LINKS ... [TIMEOUT seconds] [SANITIZED] [EMULATED])
 # SANITIZED: one of the tests that also run under ASan and UBSan in CI (target helios_sanitized_tests, label sanitized).
+# EMULATED: linked with the CUDA sources on the emulator instead of the CPU's kernels.
 function(helios_test name)
-  cmake_parse_arguments(TEST "SANITIZED" "LABEL;TIMEOUT" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(TEST "SANITIZED;EMULATED" "LABEL;TIMEOUT" "SOURCES;LINKS" ${ARGN})
   if(NOT HELIOS_TESTS)
     return()
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE helios_options ${TEST_LINKS} GTest::gtest_main)
   target_precompile_headers(${name} REUSE_FROM helios_test_headers)
+  if(TEST_EMULATED)
+    set_target_properties(${name} PROPERTIES HELIOS_EMULATED ON)
+    target_compile_definitions(${name} PRIVATE HELIOS_EMULATED_DEVICE)
+  endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()

@@ -16,19 +16,23 @@
 #include "common/contract/completion_layout.h"
 #include "tests/support/in_process_ranks.h"
 #include "worker/replay/executor.h"
+#if defined(HELIOS_EMULATED_DEVICE)
+#include "tests/support/simt/simt_backend.h"
+#endif
 
 namespace helios::testing {
 
 class TestCluster {
  public:
-  TestCluster(const CoreConfig& config, int world) : group_(world), ranks_(static_cast<size_t>(world)) {
+  TestCluster(const CoreConfig& config, int world)
+      : group_(world), captured_(static_cast<size_t>(world)), ranks_(static_cast<size_t>(world)) {
     for (int r = 0; r < world; ++r) communicators_.push_back(std::make_unique<InProcessCommunicator>(group_, r));
     std::vector<std::thread> threads;
     std::vector<std::exception_ptr> errors(static_cast<size_t>(world));
     for (size_t r = 0; r < ranks_.size(); ++r) {
       threads.emplace_back([&, r] {
         try {
-          ranks_[r] = Executor::prepare(config, cpu_device(config), *communicators_[r], nullptr);
+          ranks_[r] = prepare(config, r);
         } catch (...) {
           errors[r] = std::current_exception();
           group_.abort("a rank failed to prepare");
@@ -39,6 +43,17 @@ class TestCluster {
     for (auto& error : errors) {
       if (error) std::rethrow_exception(error);
     }
+  }
+
+  /// On the device that this program is linked for.
+  std::unique_ptr<Executor> prepare(const CoreConfig& config, size_t r) {
+#if defined(HELIOS_EMULATED_DEVICE)
+    Device device = simt_device();
+    captured_[r] = make_simt_communicator(*communicators_[r], *device.compute);
+    return Executor::prepare(config, std::move(device), *captured_[r], nullptr);
+#else
+    return Executor::prepare(config, cpu_device(config), *communicators_[r], nullptr);
+#endif
   }
 
   const CoreManifest& manifest() const { return ranks_[0]->manifest(); }
@@ -76,6 +91,7 @@ class TestCluster {
  private:
   InProcessGroup group_;
   std::vector<std::unique_ptr<InProcessCommunicator>> communicators_;
+  std::vector<std::unique_ptr<Communicator>> captured_;  // of an emulated device: what its graphs capture
   std::vector<std::unique_ptr<Executor>> ranks_;
 };
 

@@ -441,6 +441,53 @@ TEST_F(ExecutorTest, AStepAllocatesNothing) {
   }
 }
 
+// R20: one forward pass over both roles gives each slot the record and the payload that its role alone would give it.
+TEST_F(ExecutorTest, R20_AMixedStepGivesEachRoleWhatItWouldGetAlone) {
+  for (const int world : {1, 2}) {
+    TestCluster cluster(config(), world);
+    Hand hand(cluster);
+    const auto asked = [&](Operation operation, bool decodes, bool prefills, uint32_t epoch) {
+      if (decodes) {
+        hand.start(2, epoch, {5, 6, 7});
+        hand.start(0, epoch, {9, 10});
+      }
+      Submission s = hand.blank(operation);
+      if (decodes) Hand::decode(s, 2, epoch), Hand::ask(s, 2);
+      if (prefills) {
+        Hand::admit(s, 3, epoch), Hand::admit(s, 1, epoch);
+        Hand::prefill(s, 3, epoch, {11, 12, 13}), Hand::ask(s, 3, {7, 250, 8});
+        Hand::prefill(s, 1, epoch, {14}), Hand::ask(s, 1);
+      }
+      if (decodes) Hand::decode(s, 0, epoch);  // asks for nothing
+      return hand.run(s);
+    };
+    const Completion decode = asked(Operation::kDecode, true, false, 1);
+    const Completion prefill = asked(Operation::kPrefill, false, true, 2);
+    const double merged = cluster.counter(0, "helios_merged_records_total");
+    EXPECT_EQ(merged, 0) << "graphs of one role write their frame";
+    const Completion mixed = asked(Operation::kMixed, true, true, 3);
+    EXPECT_EQ(cluster.counter(0, "helios_merged_records_total"), 4);
+    EXPECT_EQ(cluster.counter(0, "helios_merged_positions_total"), 3);
+    const std::pair<const Completion*, size_t> alone[] = {{&decode, 0}, {&prefill, 0}, {&prefill, 1}, {&decode, 1}};
+    for (size_t lane = 0; lane < 4; ++lane) {
+      const auto& [completion, number] = alone[lane];
+      EXPECT_EQ(word(mixed, record_word::kSlot, lane), word(*completion, record_word::kSlot, number));
+      EXPECT_EQ(word(mixed, record_word::kEpoch, lane), 3);
+      EXPECT_EQ(word(mixed, record_word::kOperation, lane), 4);
+      EXPECT_EQ(token(mixed, lane), token(*completion, number));
+      EXPECT_EQ(word(mixed, record_word::kKvLength, lane), word(*completion, record_word::kKvLength, number));
+    }
+    ASSERT_EQ(mixed.payloads.size(), 3u);
+    ASSERT_EQ(prefill.payloads.size(), 2u);
+    const CompletionPayload expected[] = {decode.payloads.at(0), prefill.payloads[0], prefill.payloads[1]};
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(mixed.payloads[i].slot, expected[i].slot);
+      const size_t own = i == 1 ? 2 + 2 * 3 : 42;  // what lies behind a slot's own pairs is nobody's
+      for (size_t w = 0; w < own; ++w) EXPECT_EQ(mixed.payloads[i].words[w], expected[i].words[w]) << i << " " << w;
+    }
+  }
+}
+
 // A frame is one half: what the other frame holds stays until its own submission (R20, R25).
 TEST_F(ExecutorTest, AFrameInFlightIsNotTakenTwice) {
   TestCluster cluster(config(), 1);
