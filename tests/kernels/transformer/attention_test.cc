@@ -2,6 +2,8 @@
 // alone, in prefill with any chunking and in decode.
 #include "kernels/transformer/attention.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -307,6 +309,128 @@ TEST(PagedAttention, OnlyTheRowsOfTheStepAreTouched) {
       ASSERT_EQ(out[i] != -77.0f, i < live * cache.out_floats()) << live;
     }
   }
+}
+
+/// A slot whose cache holds `length` positions, and attention of rows over it.
+class FilledCache {
+ public:
+  FilledCache(const Geometry& geometry, int length, ThreadPool& pool) : cache_(geometry, 2, length), pool_(pool) {
+    rows_ = random_floats(length * cache_.row_floats(), 81);
+    RopeAndCacheArgs rope{rows_.data(), cache_.row_floats(), cache_.shape(), {}};
+    const std::vector<int32_t> positions = ascending(0, length), slots(static_cast<size_t>(length), 1);
+    rope.rows = cache_.rows(positions, slots);
+    rope.rope = cache_.rope();
+    rope.cache = cache_.layer();
+    rope_and_cache(rope, pool_);
+  }
+
+  /// Attention of the rows at `positions`, from a graph for `max_rows` of them. Dense.
+  std::vector<float> attend(const std::vector<int32_t>& positions, int32_t window, int64_t max_rows) {
+    const AttentionArgs args = prepare(positions, window, max_rows);
+    GuardedFloats out(static_cast<int64_t>(positions.size()) * cache_.out_floats());
+    AttentionArgs run = args;
+    run.out = out.data();
+    const int64_t bytes = attention_scratch_bytes(args.shape, args.rows, pool_.num_threads());
+    AlignedBuffer scratch(static_cast<size_t>(bytes) + 64);
+    std::fill_n(scratch.as<uint8_t>(), bytes + 64, uint8_t{0xff});
+    paged_attention(run, scratch.data(), pool_);
+    for (int i = 0; i < 64; ++i) EXPECT_EQ(scratch.as<uint8_t>()[bytes + i], 0xff) << "scratch overrun";
+    return out.values();
+  }
+  std::vector<double> reference(const std::vector<int32_t>& positions, int32_t window) {
+    std::vector<double> out(positions.size() * static_cast<size_t>(cache_.out_floats()));
+    attention_reference(prepare(positions, window, static_cast<int64_t>(positions.size())), out.data());
+    return out;
+  }
+  int64_t out_floats() const { return cache_.out_floats(); }
+
+ private:
+  AttentionArgs prepare(const std::vector<int32_t>& positions, int32_t window, int64_t max_rows) {
+    slots_.assign(positions.size(), 1);
+    queries_.clear();
+    for (const int32_t p : positions) {
+      const auto row = rows_.begin() + p * cache_.row_floats();
+      queries_.insert(queries_.end(), row, row + cache_.row_floats());
+    }
+    AttentionArgs args{queries_.data(), cache_.row_floats(), cache_.shape(window), cache_.rows(positions, slots_),
+                       cache_.layer()};
+    args.out_stride = cache_.out_floats();
+    args.rows.max_rows = max_rows;
+    return args;
+  }
+
+  Cache cache_;
+  ThreadPool& pool_;
+  std::vector<float> rows_, queries_;
+  std::vector<int32_t> slots_;
+};
+
+// Every head size that has code of its own on some device, groups beyond what goes through a block together, contexts
+// of several partitions; a row's bits are its own whatever the rows beside it and the graph that it is in.
+TEST(PagedAttention, X1_LongContextsOfEveryHeadSizeMeetFloat64) {
+  ThreadPool pool(2);
+  const std::vector<Geometry> geometries = {grouped(4, 2, 128),
+                                            grouped(2, 2, 256),
+                                            grouped(8, 1, 64),
+                                            grouped(5, 1, 100),
+                                            grouped(1, 1, 192),
+                                            grouped(20, 1, 16),
+                                            Geometry{5, 2, 32, {0, 1, 1, 0, 1}}};
+  for (const Geometry& geometry : geometries) {
+    FilledCache cache(geometry, 540, pool);
+    for (const int32_t window : testing::cases_for_device<int32_t>({290, 0}, geometry.head_dim == 256 ? 2 : 1)) {
+      // a decode; rows about a partition's end; a tile of neighbours; the begin
+      const std::vector<int32_t> positions = {539, 255, 256, 257, 500, 501, 502, 0, 1};
+      const auto rows = static_cast<int64_t>(positions.size());
+      const std::vector<float> out = cache.attend(positions, window, rows);
+      const std::vector<double> expected = cache.reference(positions, window);
+      for (size_t i = 0; i < out.size(); ++i) {
+        ASSERT_NEAR(out[i], expected[i], kAttentionTolerance) << "head_dim " << geometry.head_dim << " at " << i;
+      }
+      const auto bits = bits_of(out.data(), static_cast<int64_t>(out.size()));
+      const std::vector<float> larger_graph = cache.attend(positions, window, 100);
+      ASSERT_EQ(bits_of(larger_graph.data(), static_cast<int64_t>(out.size())), bits) << geometry.head_dim;
+      for (const int64_t r : {0, 2, 6}) {
+        const std::vector<float> alone = cache.attend({positions[static_cast<size_t>(r)]}, window, 1);
+        ASSERT_EQ(bits_of(alone.data(), cache.out_floats()), bits_of(&out[r * cache.out_floats()], cache.out_floats()))
+            << "head_dim " << geometry.head_dim << " row " << r;
+      }
+    }
+  }
+}
+
+// A context so long that the partial results of all rows would be too large at once: rows go in passes.
+TEST(PagedAttention, X1_RowsBeyondOnePassGiveTheSameBits) {
+  ThreadPool pool(2);
+  const Geometry geometry = grouped(64, 1, 8);
+  Cache cache(geometry, 1, 300);
+  std::vector<float> qkv = random_floats(300 * cache.row_floats(), 91);
+  const std::vector<int32_t> positions = ascending(0, 300), slots(300, 0);
+  AttentionRows rows = cache.rows(positions, slots);
+  RopeAndCacheArgs rope{qkv.data(), cache.row_floats(), cache.shape(), rows};
+  rope.rope = cache.rope();
+  rope.cache = cache.layer();
+  rope_and_cache(rope, pool);
+  std::vector<int32_t> table(80000, -1);
+  std::copy_n(rows.block_tables, rows.max_blocks, table.begin());
+  rows.block_tables = table.data(), rows.max_blocks = 80000;
+  rows.positions += 250, rows.num_rows = count_of(12), rows.max_rows = 12;
+  const auto bytes = static_cast<size_t>(attention_scratch_bytes(cache.shape(), rows, pool.num_threads()));
+  void* scratch = mmap(nullptr, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(scratch, MAP_FAILED);
+  GuardedFloats out(12 * cache.out_floats()), alone(cache.out_floats());
+  const float* from = &qkv[250 * cache.row_floats()];
+  paged_attention({from, cache.row_floats(), cache.shape(), rows, cache.layer(), out.data(), cache.out_floats()},
+                  scratch, pool);
+  for (const int64_t r : {0, 9, 10, 11}) {
+    rows.positions = &positions[static_cast<size_t>(250 + r)], rows.num_rows = count_of(1), rows.max_rows = 1;
+    paged_attention({from + r * cache.row_floats(), cache.row_floats(), cache.shape(), rows, cache.layer(),
+                     alone.data(), cache.out_floats()},
+                    scratch, pool);
+    ASSERT_EQ(bits_of(alone.data(), cache.out_floats()),
+              bits_of(out.data() + r * cache.out_floats(), cache.out_floats()));
+  }
+  munmap(scratch, bytes + 1);
 }
 
 TEST(PagedAttention, NanStaysWithTheRowsThatSeeIt) {
