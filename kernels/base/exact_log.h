@@ -1,6 +1,6 @@
 // Logarithms in FP64 with the same bits on every device: a sampled token follows from them, and libm's differ by ulps.
 //
-// Within 2 ulp of the real value. log(m) = 2 atanh(s) with s = (m - 1) / (m + 1) and m in [sqrt(1/2), sqrt(2)), where
+// Within 3 ulp of the real value. log(m) = 2 atanh(s) with s = (m - 1) / (m + 1) and m in [sqrt(1/2), sqrt(2)), where
 // s^2 < 0.0295, so that ten terms of the series are enough. Every step is a rounded FP64 operation.
 #pragma once
 

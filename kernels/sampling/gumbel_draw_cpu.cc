@@ -104,8 +104,7 @@ void draw_block(const SamplingRow& row, const float* logits, BlockRange range, T
     const int at = id % kNoiseBlock;
     const double uniform = at == lane ? least : above_least(least, words[at]);
     if (uniform > limit) continue;
-    const SampledToken token{static_cast<double>(logits[i]) / static_cast<double>(row.temperature) + gumbel(uniform),
-                             id};
+    const SampledToken token{score_of(row, logits[i], uniform), id};
     if (token.beats(*best)) *best = *tile_best = token;
   }
 }
@@ -127,7 +126,8 @@ void draw_tile(const SamplingRow& row, const float* logits, TokenId first_id, in
 }
 
 void gumbel_draw_items(const GumbelDrawArgs& args, int64_t begin, int64_t end) {
-  const int num_tiles = args.shard->num_tiles();
+  const int num_tiles = args.shard.num_tiles;
+  const TokenId first_id = args.shard.first_id;
   SampledToken best;
   BlockLeastWords least_words;
   for (int64_t item = begin; item < end; ++item) {
@@ -135,18 +135,17 @@ void gumbel_draw_items(const GumbelDrawArgs& args, int64_t begin, int64_t end) {
     const int64_t t = item % num_tiles;
     SampledToken& tile_best = args.tile_best[item];
     tile_best = {};
-    if (row.greedy || row.broken || row.arg_max < 0) continue;
-    const float* logits = args.logits + row.row * args.stride;
+    if (!row.draws()) continue;
     if (item == begin || t == 0) {  // the likeliest token first: it rules most others out
       best = {};
       least_words.group = -1;
-      const float top = logits[row.arg_max - args.shard->first_id];
+      const float top = row.logits[row.arg_max - first_id];
       if (top >= row.floor) best = {gumbel_score(row, top, row.arg_max), row.arg_max};
       tile_best = best;
     }
     if (!(args.scans[item].max >= row.floor)) continue;
-    const VocabTile& tile = args.shard->tiles[t];
-    draw_tile(row, logits + tile.begin, args.shard->first_id + tile.begin, tile.width, &least_words, &best, &tile_best);
+    const VocabTile& tile = args.shard.tiles[t];
+    draw_tile(row, row.logits + tile.begin, first_id + tile.begin, tile.width, &least_words, &best, &tile_best);
   }
 }
 
@@ -159,19 +158,10 @@ namespace helios {
 HWY_EXPORT(gumbel_draw_items);
 
 void gumbel_draw(const GumbelDrawArgs& args, const Launcher& on) {
-  ThreadPool& pool = on.pool();
   const GumbelDrawArgs* launch = &args;
-  const int num_tiles = args.shard->num_tiles();
-  pool.parallel_for(static_cast<int64_t>(args.num_rows) * num_tiles, 8, [launch](int64_t begin, int64_t end) {
+  on.pool().parallel_for(int64_t{*args.num_rows} * args.shard.num_tiles, 8, [launch](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(gumbel_draw_items)(*launch, begin, end);
   });
-  for (int r = 0; r < args.num_rows; ++r) {
-    args.best[r] = {};
-    for (int t = 0; t < num_tiles; ++t) {
-      const SampledToken& token = args.tile_best[static_cast<int64_t>(r) * num_tiles + t];
-      if (token.beats(args.best[r])) args.best[r] = token;
-    }
-  }
 }
 }  // namespace helios
 #endif

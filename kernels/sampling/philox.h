@@ -1,7 +1,8 @@
 // Philox4x32-10, stateless, and the uniform number that each token draws from it.
 //
 // Key: the request's seed. Counter: absolute position and token id. Nothing else enters, so a token's noise does not
-// depend on batch, order, shards or earlier steps, and there is no generator state to keep (R9).
+// depend on batch, order, shards or earlier steps, and there is no generator state to keep (R9). Every function here
+// has the same bits on every device.
 //
 // Ids draw in blocks of 64: first the smallest of the block's 64 uniforms and who has it, then the other 63, uniform
 // above it. That is the joint distribution of 64 independent uniforms, but a block whose smallest cannot win needs one
@@ -9,10 +10,10 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 
 #include "common/base/ids.h"
+#include "kernels/base/exact_log.h"
 
 namespace helios {
 
@@ -49,28 +50,37 @@ struct NoiseKey {
 inline constexpr int kNoiseBlock = 64;
 inline constexpr int kNoiseLanes = 16;
 
-/// Word `index` of a stream. 64 neighbouring words share sixteen counters, lane l of output w being word 16 * w + l, so
-/// that vectors of words line up with vectors of logits.
+/// The four words that word `index` of a stream comes with: 64 neighbouring words share sixteen counters, lane l of
+/// output w being word 16 * w + l, so that vectors of words line up with vectors of logits.
+constexpr PhiloxWords noise_words_of(NoiseKey key, NoiseStream stream, uint32_t index) {
+  return philox4x32({index / kNoiseBlock * kNoiseLanes + index % kNoiseLanes, static_cast<uint32_t>(key.position),
+                     static_cast<uint32_t>(stream), 0},
+                    key.seed);
+}
+
+/// Word `index` of a stream.
 constexpr uint32_t noise_word(NoiseKey key, NoiseStream stream, uint32_t index) {
-  const PhiloxWords counter = {index / kNoiseBlock * kNoiseLanes + index % kNoiseLanes,
-                               static_cast<uint32_t>(key.position), static_cast<uint32_t>(stream), 0};
-  return philox4x32(counter, key.seed)[index / kNoiseLanes % 4];
+  return noise_words_of(key, stream, index)[index / kNoiseLanes % 4];
 }
 
 /// In (0, 1), 2^-32 apart.
 constexpr double unit_interval(uint32_t word) { return (static_cast<double>(word) + 0.5) * 0x1p-32; }
 
 /// The smallest of a block's uniforms: 1 - (1 - u)^(1/64), from the block's kBlockLeast word.
-inline double block_least(uint32_t word) { return -std::expm1(std::log1p(-unit_interval(word)) / kNoiseBlock); }
+HELIOS_HD inline double block_least(uint32_t word) {
+  return exact_one_minus_exp(exact_neg_log1m(unit_interval(word)) / kNoiseBlock);
+}
 
 /// Which id of the block has it, from the block's kBlockLane word.
 constexpr int block_lane(uint32_t word) { return static_cast<int>(word / (0x100000000ull / kNoiseBlock)); }
 
 /// Another id's uniform, from its kToken word.
-constexpr double above_least(double least, uint32_t word) { return least + (1.0 - least) * unit_interval(word); }
+HELIOS_HD inline double above_least(double least, uint32_t word) {
+  return rounded_sum(least, rounded_product(1.0 - least, unit_interval(word)));
+}
 
 /// A token's uniform, alone. Kernels draw whole blocks.
-inline double token_uniform(NoiseKey key, TokenId id) {
+HELIOS_HD inline double token_uniform(NoiseKey key, TokenId id) {
   const uint32_t block = static_cast<uint32_t>(id) / kNoiseBlock;
   const double least = block_least(noise_word(key, NoiseStream::kBlockLeast, block));
   if (block_lane(noise_word(key, NoiseStream::kBlockLane, block)) == id % kNoiseBlock) return least;
@@ -79,7 +89,7 @@ inline double token_uniform(NoiseKey key, TokenId id) {
 
 /// Standard Gumbel noise: -log(E) with E = -log(1 - uniform). Small uniforms are large noise, so the tail that decides
 /// is the finely resolved one. At most kMaxGumbel, and never above -log(uniform).
-inline double gumbel(double uniform) { return -std::log(-std::log1p(-uniform)); }
+HELIOS_HD inline double gumbel(double uniform) { return -exact_log(exact_neg_log1m(uniform)); }
 inline constexpr double kMaxGumbel = 27.04;  // of block_least(0)
 
 }  // namespace helios

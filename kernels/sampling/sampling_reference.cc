@@ -11,13 +11,38 @@ namespace {
 
 bool is_greedy(const SamplingDefinition& definition) { return !(definition.temperature >= 1e-5); }
 
-TokenId arg_max(std::span<const float> row) {
+TokenId arg_max(std::span<const double> row) {
   return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
 }
 
 }  // namespace
 
-std::vector<double> sampling_probabilities(std::span<const float> row, const SamplingDefinition& definition) {
+std::vector<double> transformed_logits(std::span<const float> row, const TransformDefinition& definition) {
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  std::vector<double> logits(row.begin(), row.end());
+  for (const LogitBias& bias : definition.logit_bias) logits[bias.id] += bias.bias;
+  if (!definition.allowed_ids.empty()) {
+    std::vector<double> allowed(row.size(), kNever);
+    for (const TokenId id : definition.allowed_ids) allowed[id] = logits[id];
+    logits = allowed;
+  }
+  for (const TokenId id : definition.forbidden_ids) logits[id] = kNever;
+  std::vector<int> counts(row.size());
+  for (const TokenCount& count : definition.output_counts) counts[count.id] = count.count;
+  std::vector<bool> repeats(counts.begin(), counts.end());
+  for (const TokenId id : definition.prompt_ids) repeats[id] = true;
+  for (size_t id = 0; id < row.size(); ++id) {
+    if (repeats[id]) {
+      logits[id] =
+          logits[id] > 0 ? logits[id] / definition.repetition_penalty : logits[id] * definition.repetition_penalty;
+    }
+    logits[id] -= definition.frequency_penalty * counts[id];
+    if (counts[id] > 0) logits[id] -= definition.presence_penalty;
+  }
+  return logits;
+}
+
+std::vector<double> sampling_probabilities(std::span<const double> row, const SamplingDefinition& definition) {
   std::vector<double> probabilities(row.size(), 0.0);
   if (is_greedy(definition)) {
     probabilities[arg_max(row)] = 1.0;
@@ -56,7 +81,7 @@ std::vector<double> sampling_probabilities(std::span<const float> row, const Sam
   return probabilities;
 }
 
-TokenId sampled_token(std::span<const float> row, const SamplingDefinition& definition, uint64_t seed,
+TokenId sampled_token(std::span<const double> row, const SamplingDefinition& definition, uint64_t seed,
                       int32_t position) {
   if (is_greedy(definition)) return arg_max(row);
   const auto probabilities = sampling_probabilities(row, definition);

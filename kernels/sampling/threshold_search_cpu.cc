@@ -1,10 +1,8 @@
 #include "kernels/sampling/threshold_search.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
-#include <cmath>
-
-#include "kernels/logprobs/sort_key.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/sampling/threshold_search_cpu.cc"
@@ -16,29 +14,7 @@
 #define HELIOS_KERNELS_SAMPLING_THRESHOLD_SEARCH_CPU_ONCE
 namespace helios {
 
-// A linear round's bin of a value at or below the top. Every step rounds monotonically, so a bin is an interval. The
-// vector code below computes the same.
-struct LinearBins {
-  float top, scale;
-  explicit LinearBins(const ThresholdSearch& search)
-      : top(from_ordered_bits(search.high)), scale(static_cast<float>(kRestBin) / search.window) {}
-  int of(float value) const { return static_cast<int>(std::min((top - value) * scale, static_cast<float>(kRestBin))); }
-  /// The lowest key at or above `low` whose bin is at most `bin`, at least one being so.
-  uint32_t lowest_key(int bin, uint32_t low, uint32_t high) const {
-    while (low < high) {
-      const uint32_t middle = low + (high - low) / 2;
-      if (of(from_ordered_bits(middle)) <= bin) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    return low;
-  }
-};
-
-// A weight in [0, 1] as an integer of 2^-40: adding 2^12 leaves doubles 2^-40 apart, so the addition rounds and the
-// mantissa is the answer.
+// mass_of() on vectors: adding 2^12 leaves doubles 2^-40 apart, so the addition rounds and the mantissa is the answer.
 constexpr double kMassMagic = 4096.0;
 constexpr uint64_t kMassMagicBits = std::bit_cast<uint64_t>(kMassMagic);
 static_assert(kMassBits == 40);
@@ -61,9 +37,7 @@ HWY_INLINE V weights(V logits, V max, V inverse_temperature) {
 }
 
 #if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void store_mass(V weight, uint64_t* HWY_RESTRICT mass) {
-  *mass = std::bit_cast<uint64_t>(static_cast<double>(hn::GetLane(weight)) + kMassMagic) - kMassMagicBits;
-}
+HWY_INLINE void store_mass(V weight, uint64_t* HWY_RESTRICT mass) { *mass = mass_of(hn::GetLane(weight)); }
 struct MassSum {
   uint64_t sum = 0;
   void add(V weight) {
@@ -234,7 +208,7 @@ void tile_bins(const SamplingRow& row, const ThresholdSearch& search, const floa
                uint64_t* HWY_RESTRICT bins) {
   const Range range(row, search);
   if (search.window > 0.0f) {
-    LinearTile<kByMass> linear(range, LinearBins(search), bins);
+    LinearTile<kByMass> linear(range, LinearBins(search.high, search.window), bins);
     for_each_vector(logits, width, range, &linear);
     linear.finish();
   } else {
@@ -243,24 +217,35 @@ void tile_bins(const SamplingRow& row, const ThresholdSearch& search, const floa
   }
 }
 
-void search_bins_items(const SearchBinsArgs& args, int thread, int64_t begin, int64_t end) {
-  const int num_tiles = args.shard->num_tiles();
-  const int64_t bins_size = static_cast<int64_t>(args.num_searches) * kSearchBins;
-  uint64_t* bins = args.thread_bins + thread * bins_size;
-  std::fill(bins, bins + bins_size, 0);
-  for (int64_t item = begin; item < end; ++item) {
-    const int64_t s = item / num_tiles, t = item % num_tiles;
-    const ThresholdSearch& search = args.searches[s];
-    const SamplingRow& row = args.rows[search.index];
-    if (!(args.scans[static_cast<int64_t>(search.index) * num_tiles + t].max >= from_ordered_bits(search.low)))
-      continue;
-    const VocabTile& tile = args.shard->tiles[t];
-    const float* logits = args.logits + row.row * args.stride + tile.begin;
-    if (search.by_mass) {
-      tile_bins<true>(row, search, logits, tile.width, bins + s * kSearchBins);
+// Adds a thread's bins to a search's; atomically when other threads may have a part of it.
+HWY_INLINE void flush_bins(uint64_t* HWY_RESTRICT from, uint64_t* to, bool shared) {
+  for (int bin = 0; bin < kSearchBins; ++bin) {
+    if (from[bin] == 0) continue;
+    if (shared) {
+      std::atomic_ref<uint64_t>(to[bin]).fetch_add(from[bin], std::memory_order_relaxed);
     } else {
-      tile_bins<false>(row, search, logits, tile.width, bins + s * kSearchBins);
+      to[bin] += from[bin];
     }
+    from[bin] = 0;
+  }
+}
+
+void search_bins_items(const SearchBinsArgs& args, int64_t begin, int64_t end, bool shared) {
+  const int num_tiles = args.shard.num_tiles;
+  HWY_ALIGN uint64_t bins[kSearchBins] = {};
+  for (int64_t item = begin; item < end; ++item) {
+    const int64_t a = item / num_tiles, t = item % num_tiles;
+    const ThresholdSearch& search = args.searches[args.active[a]];
+    const SamplingRow& row = args.rows[search.row];
+    if (args.scans[int64_t{search.row} * num_tiles + t].max >= from_ordered_bits(search.low)) {
+      const VocabTile& tile = args.shard.tiles[t];
+      if (search.by_mass) {
+        tile_bins<true>(row, search, row.logits + tile.begin, tile.width, bins);
+      } else {
+        tile_bins<false>(row, search, row.logits + tile.begin, tile.width, bins);
+      }
+    }
+    if (t == num_tiles - 1 || item == end - 1) flush_bins(bins, args.bins + a * kSearchBins, shared);
   }
 }
 
@@ -272,93 +257,53 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 HWY_EXPORT(search_bins_items);
 
-namespace {
-
-// Widths of the first window. A count's answer is seldom further down than this many logits; mass below the second
-// window is less than 2^-40 of a token, so it is not there to be found.
-constexpr float kCountWindow = 16.0f;
-constexpr float kMassWindowNats = 8.0f;
-
-// 0 goes straight to the radix rounds: a range so narrow that its steps leave FP32.
-float first_window(float low, float high, float widest) {
-  const float width = (high - low) * 1.001f;  // the range's end falls into a step, not into the rest
-  return width < 1e-25f ? 0.0f : std::min(width, widest);
-}
-
-}  // namespace
-
-ThresholdSearch ThresholdSearch::by_count(int32_t index, float low, float high, uint64_t count) {
-  ThresholdSearch search{.index = index, .low = ordered_bits(low), .high = ordered_bits(high), .target = count};
-  search.window = first_window(low, high, kCountWindow);
-  return search;
-}
-
-ThresholdSearch ThresholdSearch::by_share(int32_t index, float low, float high, float share, float temperature) {
-  ThresholdSearch search{
-      .index = index, .by_mass = true, .low = ordered_bits(low), .high = ordered_bits(high), .mass_share = share};
-  search.window = first_window(low, high, kMassWindowNats * temperature);
-  return search;
-}
-
-int ThresholdSearch::shift() const {
-  static_assert(kSearchBins == 1 << 8);
-  return std::max(0, static_cast<int>(std::bit_width(high - low)) - 8);
-}
-
-bool ThresholdSearch::descend(const uint64_t* bins) {
-  if (by_mass && target == 0) {
-    uint64_t total = 0;
-    for (int bin = 0; bin < kSearchBins; ++bin) total += bins[bin];
-    target = std::max<uint64_t>(
-        1, static_cast<uint64_t>(std::ceil(static_cast<double>(mass_share) * static_cast<double>(total))));
+void begin_searches(const BeginSearchesArgs& args, const Launcher&) {
+  int32_t active = 0;
+  for (int32_t f = 0; f < *args.num_filtered; ++f) {
+    if (begin_search(args, f)) args.active[active++] = f;
   }
-  if (window > 0.0f) return descend_linear(bins);
-  const int width = shift();
-  for (int bin = static_cast<int>((high - low) >> width); bin >= 0; --bin) {
-    if (above + bins[bin] < target) {
-      above += bins[bin];
-      continue;
-    }
-    const uint32_t range_high = high;
-    low += static_cast<uint32_t>(bin) << width;
-    high = std::min(range_high, low + ((1u << width) - 1));
-    return width == 0;
-  }
-  return true;  // fewer than the target in the whole range: everything in it stays
-}
-
-bool ThresholdSearch::descend_linear(const uint64_t* bins) {
-  const LinearBins linear(*this);
-  const int rest = linear.of(from_ordered_bits(low));  // the range may end before the window does
-  for (int bin = 0; bin <= std::min(rest, kRestBin - 1); ++bin) {
-    if (above + bins[bin] < target) {
-      above += bins[bin];
-      continue;
-    }
-    if (bin > 0) high = linear.lowest_key(bin - 1, low, high) - 1;
-    low = linear.lowest_key(bin, low, high);
-    window = 0.0f;
-    return low == high;
-  }
-  if (rest < kRestBin) return true;  // fewer than the target in the whole range
-  high = linear.lowest_key(kRestBin - 1, low, high) - 1;
-  window = ++linear_rounds < kLinearRounds ? 4.0f * window : 0.0f;
-  return false;
+  *args.num_active = active;
+  if (args.world > 1) args.counters->sampler_words += *args.num_filtered * int64_t{sizeof(RowMessage) / 4};
 }
 
 void search_bins(const SearchBinsArgs& args, const Launcher& on) {
+  if (*args.num_active == 0) return;
   ThreadPool& pool = on.pool();
   const SearchBinsArgs* launch = &args;
-  pool.run([launch](int thread, int num_threads) {
-    const int64_t items = static_cast<int64_t>(launch->num_searches) * launch->shard->num_tiles();
-    HWY_DYNAMIC_DISPATCH(search_bins_items)
-    (*launch, thread, items * thread / num_threads, items * (thread + 1) / num_threads);
+  const bool shared = pool.num_threads() > 1;
+  pool.parallel_for(int64_t{*args.num_active} * args.shard.num_tiles, 8, [launch, shared](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(search_bins_items)(*launch, begin, end, shared);
   });
-  const int64_t bins_size = static_cast<int64_t>(args.num_searches) * kSearchBins;
-  std::copy(args.thread_bins, args.thread_bins + bins_size, args.bins);
-  for (int thread = 1; thread < pool.num_threads(); ++thread) {
-    for (int64_t i = 0; i < bins_size; ++i) args.bins[i] += args.thread_bins[thread * bins_size + i];
+}
+
+// One round of one search. True when its row goes on searching.
+static bool descend(const DescendSearchesArgs& args, int32_t a) {
+  ThresholdSearch& search = args.searches[args.active[a]];
+  uint64_t bins[kSearchBins] = {};
+  uint64_t total = 0;
+  for (int r = 0; r < args.world; ++r) {
+    const uint64_t* part = args.bins + (int64_t{r} * args.max_rows + a) * kSearchBins;
+    for (int bin = 0; bin < kSearchBins; ++bin) bins[bin] += part[bin];
   }
+  for (const uint64_t bin : bins) total += bin;
+  std::fill_n(args.bins + (int64_t{args.rank} * args.max_rows + a) * kSearchBins, kSearchBins, 0);
+  search.set_total(total);
+  const int steps = search.num_steps();
+  uint64_t before = search.above;
+  int step = 0;
+  while (step < steps && before + bins[search.bin_at(step)] < search.target) before += bins[search.bin_at(step++)];
+  if (!(step < steps ? search.enter(step, before) : search.pass_over(before))) return true;
+  return begin_next_search(args.rows[search.row], search);
+}
+
+void descend_searches(const DescendSearchesArgs& args, const Launcher&) {
+  const int32_t count = *args.num_active;
+  int32_t left = 0;
+  for (int32_t a = 0; a < count; ++a) {
+    if (descend(args, a)) args.active[left++] = args.active[a];
+  }
+  *args.num_active = left;
+  if (args.world > 1) args.counters->sampler_words += count * int64_t{2 * kSearchBins};
 }
 }  // namespace helios
 #endif

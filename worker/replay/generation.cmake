@@ -3,6 +3,7 @@ helios_room(helios_generation_logprobs
   SOURCES generation_logprobs.cc
   LINKS helios_base helios_contract helios_collective helios_kernels_base helios_kernels_logprobs)
 
+# Calls the sampling kernels of whichever device a program links.
 helios_room(helios_sampler
   SOURCES sampler.cc
-  LINKS helios_base helios_collective helios_kernels_base helios_kernels_logprobs helios_kernels_sampling)
+  LINKS helios_device_sampling helios_backend helios_collective)

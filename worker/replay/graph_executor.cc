@@ -63,7 +63,6 @@ class GraphExecutor final : public Executor {
   RowExpansion rows_;
   Transformer transformer_;
   LmHead head_;
-  Sampler sampler_;
   TokenChoice choice_;
   StepCommit commit_;
   std::unique_ptr<GenerationLogprobs> logprobs_;  // null with K = 0
@@ -101,8 +100,7 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
                    counters_.as<StepCounters>(), *backend_),
       head_(model_->config, model_->shape, model_->weights, transformer_.residual(), rows_.rows(), shape.slot_capacity,
             rounds(), *backend_),
-      sampler_(vocabulary_, shape.slot_capacity, communicator, backend_->host_pool().num_threads()),
-      choice_(rows_, head_.logits(), head_.logits_stride(), model_->shape.vocab, shape.slot_capacity, sampler_,
+      choice_(shape, rows_, head_.logits(), head_.logits_stride(), counters_.as<StepCounters>(), communicator,
               *backend_),
       commit_(shape, upload_.device(), rows_, outputs_, choice_.tokens(), counters_.as<StepCounters>(), *backend_),
       readback_(outputs_, commit_.summaries(), communicator.rank(), *backend_),
@@ -119,22 +117,23 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
                       .kv_cache_bytes = cache_.bytes(),
                       .bundle_bytes = outputs_.bytes(),
                       .workspace_bytes = transformer_.workspace_bytes() + head_.workspace_bytes() +
-                                         sampler_.workspace_bytes() + choice_.workspace_bytes() + rows_.bytes() +
-                                         commit_.bytes() + upload_.device_bytes() +
-                                         (logprobs_ ? logprobs_->workspace_bytes() : 0),
-                      .pinned_bytes = upload_.pinned_bytes() + readback_.pinned_bytes()};
+                                         choice_.workspace_bytes() + rows_.bytes() + commit_.bytes() +
+                                         upload_.device_bytes() + (logprobs_ ? logprobs_->workspace_bytes() : 0),
+                      .pinned_bytes = upload_.pinned_bytes() + choice_.pinned_bytes() + readback_.pinned_bytes()};
 }
 
 std::unique_ptr<Graph> GraphExecutor::capture(Operation operation) {
   compute_->begin_capture();
   rows_.record_updates(*compute_);
+  choice_.record_admissions(*compute_);
   if (operation != Operation::kAdmission) {
     rows_.record_rows(*compute_, operation);
     transformer_.record(*compute_, row_capacity(shape_, operation));
     head_.record(*compute_);
-    compute_->launch([this](const Launcher& on) { choice_.run(on); });
+    choice_.record(*compute_);
   }
   commit_.record_commit(*compute_, operation);
+  if (operation != Operation::kAdmission) choice_.record_counts(*compute_, commit_.halves(operation).records);
   commit_.record_merge(*compute_, operation);
   if (operation != Operation::kAdmission && logprobs_)
     compute_->launch([this](const Launcher& on) { reduce_logprobs(on); });
@@ -159,9 +158,8 @@ void GraphExecutor::reduce_logprobs(const Launcher& on) {
 }
 
 void GraphExecutor::note_host_counters() {
-  StepCounters& c = *counters_.as<StepCounters>();
-  c.sampler_words = sampler_.counters().words_exchanged;
   if (!logprobs_) return;
+  StepCounters& c = *counters_.as<StepCounters>();
   const GenerationLogprobs::Counters& of = logprobs_->counters();
   c.logprob_positions = of.positions;
   c.logprob_launches = of.launches;
@@ -179,6 +177,7 @@ Status GraphExecutor::submit(const Submission& s) {
     }
   }
   upload_.enqueue(s, *compute_);
+  choice_.enqueue(s, *compute_);
   compute_->replay(*graphs_[static_cast<size_t>(s.operation)]);
   compute_->record(*produced_[frame]);
   readback_.enqueue(s, *produced_[frame]);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "worker/replay/token_choice.h"
+
 namespace helios {
 
 InputUpload::InputUpload(const CoreShape& shape, CompletionOutputs& outputs, Backend& backend)
@@ -78,7 +80,7 @@ void InputUpload::fill(const Submission& s, StepInputs& to) const {
     const SamplingParams& p = s.admissions[i].sampling;
     AdmissionInput& a = to.admissions[i];
     a.slot = s.admissions[i].slot.value;
-    a.sampling = {.temperature = p.temperature, .top_p = p.top_p, .min_p = p.min_p, .top_k = p.top_k, .seed = p.seed};
+    a.sampling = slot_sampling(p);
     a.state = {.epoch = s.admissions[i].epoch.value,
                .max_tokens = p.max_tokens,
                .min_tokens = p.min_tokens,

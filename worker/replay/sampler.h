@@ -1,52 +1,75 @@
-// Chooses each sampling row's next token on the sharded logits with small fixed exchanges (X3).
+// Chooses each sampling row's next token on the sharded logits with small fixed exchanges (X3), as recorded launches.
 //
-// Order of transformations: temperature, min-p, top-k, top-p, then Gumbel-max over the survivors with stateless Philox
-// noise keyed by the slot's seed and counted by (position, token id). The result depends on the row alone: not on
-// batch, order, or the number of shards. Temperature 0 (below 1e-5) is the arg max, the smaller id on ties. Filters
-// keep whole ties: ids whose logits equal the k-th, or the one at which top-p is reached, all stay, wherever their
-// shard lies. Raw logits are never written (R2, R18). Thread: rank.
+// Order: the slot's own transformations (kernels/sampling/token_transforms.h), temperature, min-p, top-k, top-p, then
+// Gumbel-max over the survivors with stateless Philox noise keyed by the slot's seed and counted by (position, token
+// id). The result depends on the row alone: not on batch, order, or the number of shards. Temperature 0 (below 1e-5) is
+// the arg max, the smaller id on ties. Filters keep whole ties: ids whose logits equal the k-th, or the one at which
+// top-p is reached, all stay, wherever their shard lies. Raw logits are never written (R2, R18): a row that transforms
+// lives in filtering scratch, the others are read where they are. Thread: the rank's compute stream.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "common/base/vocab_range.h"
-#include "kernels/base/launcher.h"
-#include "kernels/step/slot_sampling.h"
+#include "kernels/base/step_counters.h"
+#include "kernels/sampling/collect_rows.h"
+#include "kernels/sampling/gumbel_draw.h"
+#include "kernels/sampling/row_scan.h"
+#include "kernels/sampling/threshold_search.h"
+#include "kernels/sampling/token_offers.h"
+#include "worker/backend/backend.h"
 #include "worker/collective/communicator.h"
 
 namespace helios {
 
-struct SamplerArgs {
-  const float* logits = nullptr;  // [rows, logits_stride], this rank's shard
+/// All in device memory, fixed for life.
+struct SamplerInputs {
+  const float* logits = nullptr;  // [max_rows, logits_stride], this rank's shard
   int64_t logits_stride = 0;
-  int64_t rows = 0;
-  const int32_t* row_slots = nullptr;      // [rows]; -1: no row, its token becomes -1
-  const int32_t* row_positions = nullptr;  // [rows] absolute position of the token being sampled
-  const SlotSampling* slots = nullptr;     // [capacity]
-  int32_t* tokens = nullptr;               // [rows] out; -1 when the row is no distribution: a NaN, a +inf, or no
-                                           // finite logit. That request fails, the others do not
+  const int32_t* num_rows = nullptr;
+  int32_t max_rows = 0;
+  const int32_t* row_slots = nullptr;      // [max_rows]; -1: no row, its token becomes -1
+  const int32_t* row_positions = nullptr;  // [max_rows] absolute position of the token being sampled
+  TransformTables tables;
 };
 
 class Sampler {
  public:
-  Sampler(const VocabLayout& layout, int max_rows, Communicator& communicator, int num_threads);
-  ~Sampler();
+  /// Borrows all but `inputs`. `counters` in device memory. Throws DeviceError.
+  Sampler(const SamplerInputs& inputs, const VocabLayout& layout, StepCounters* counters, Communicator& communicator,
+          Backend& backend);
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
 
-  /// Same tokens on every rank. Throws CollectiveError.
-  void run(const SamplerArgs& args, const Launcher& on);
+  /// Records the launches. The same tokens on every rank; a replay may throw CollectiveError.
+  void record(Stream& stream) const;
+
+  /// [max_rows]; -1 when the row is no distribution: a NaN, a +inf, or no finite logit. That request fails, the others
+  /// do not.
+  const TokenId* tokens() const { return choose_.tokens; }
 
   int64_t workspace_bytes() const;
 
-  struct Counters {
-    int64_t words_exchanged = 0;  // sent by this rank, 32-bit words
-    int64_t rows = 0;
-  };
-  const Counters& counters() const;
-
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  int64_t place(std::byte* base);
+  void exchange(Stream& stream, void* all, size_t row_bytes, const int32_t* num_rows) const;
+
+  const SamplerInputs inputs_;
+  Communicator& communicator_;
+  const int world_;
+  Memory tiles_;
+  Memory scratch_;
+  Memory memory_;
+
+  CollectRowsArgs collect_;
+  ScanRowsArgs scan_;
+  SummarizeRowsArgs summarize_;
+  BeginSearchesArgs begin_;
+  SearchBinsArgs bins_;
+  DescendSearchesArgs descend_;
+  GumbelDrawArgs draw_;
+  OfferTokensArgs offer_;
+  ChooseTokensArgs choose_;
 };
 
 }  // namespace helios

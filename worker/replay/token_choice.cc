@@ -1,84 +1,161 @@
 #include "worker/replay/token_choice.h"
 
-#include <cmath>
-#include <cstring>
+#include <algorithm>
 
 namespace helios {
 namespace {
 
-bool may_not_stop(const SlotState& slot) {
-  return slot.generated < slot.min_tokens && (slot.eos_id >= 0 || slot.num_stop_ids > 0);
+bool penalizes(const SamplingParams& p) {
+  return p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f;
+}
+
+int32_t num_generated(const SamplingParams& p) {
+  int32_t sum = 0;
+  for (const TokenCount& count : p.output_counts) sum += count.count;
+  return sum;
+}
+
+template <class Ids>
+void write_mask(const Ids& ids, uint32_t* words, int32_t num_words) {
+  std::fill_n(words, num_words, 0);
+  for (const TokenId id : ids) words[id / 32] |= 1u << (id % 32);
 }
 
 }  // namespace
 
-TokenChoice::TokenChoice(const RowExpansion& rows, const float* logits, int64_t logits_stride, Range shard,
-                         int slot_capacity, Sampler& sampler, Backend& backend)
-    : rows_(rows),
-      logits_(logits),
-      stride_(logits_stride),
-      shard_(shard),
-      sampler_(sampler),
-      scratch_(backend.device_memory(static_cast<size_t>(kFilteredRows * logits_stride) * sizeof(float))),
-      free_slots_(static_cast<size_t>(slot_capacity), -1),
-      tokens_(static_cast<size_t>(slot_capacity), -1) {}
-
-void TokenChoice::run(const Launcher& on) {
-  const int32_t count = rows_.num_sampling();
-  int32_t num_free = 0;
-  for (int32_t i = 0; i < count; ++i) {
-    const int32_t slot = rows_.sampling_slots()[i];
-    const bool filtered = may_not_stop(rows_.slots()[slot]);
-    free_slots_[static_cast<size_t>(i)] = filtered ? -1 : slot;
-    num_free += !filtered;
-  }
-  if (num_free > 0) {
-    sampler_.run({.logits = logits_,
-                  .logits_stride = stride_,
-                  .rows = count,
-                  .row_slots = free_slots_.data(),
-                  .row_positions = rows_.sampling_positions(),
-                  .slots = rows_.sampling(),
-                  .tokens = tokens_.data()},
-                 on);
-  }
-  int32_t group[kFilteredRows];
-  int in_group = 0;
-  for (int32_t i = 0; i < count; ++i) {
-    if (free_slots_[static_cast<size_t>(i)] >= 0) continue;
-    group[in_group++] = i;
-    if (in_group == kFilteredRows) run_filtered(group, std::exchange(in_group, 0), on);
-  }
-  if (in_group > 0) run_filtered(group, in_group, on);
+SlotSampling slot_sampling(const SamplingParams& p) {
+  SlotSampling s;
+  s.temperature = p.temperature;
+  s.top_p = p.top_p;
+  s.min_p = p.min_p;
+  s.top_k = p.top_k;
+  s.seed = p.seed;
+  s.num_biases = static_cast<int32_t>(p.logit_bias.size());
+  s.masked = !p.allowed_ids.empty();
+  if (!penalizes(p)) return s;
+  s.repetition_penalty = p.repetition_penalty;
+  s.frequency_penalty = p.frequency_penalty;
+  s.presence_penalty = p.presence_penalty;
+  s.num_generated = num_generated(p);
+  s.counts_due = 1;
+  return s;
 }
 
-void TokenChoice::run_filtered(const int32_t* rows, int count, const Launcher& on) {
-  int32_t slots[kFilteredRows], positions[kFilteredRows];
-  TokenId tokens[kFilteredRows];
-  for (int i = 0; i < count; ++i) {
-    float* row = scratch_.as<float>() + i * stride_;
-    slots[i] = rows_.sampling_slots()[rows[i]];
-    positions[i] = rows_.sampling_positions()[rows[i]];
-    std::memcpy(row, logits_ + rows[i] * stride_, static_cast<size_t>(stride_) * sizeof(float));
-    mask_stops(rows_.slots()[slots[i]], row);
+TokenChoice::TokenChoice(const CoreShape& shape, const RowExpansion& rows, const float* logits, int64_t logits_stride,
+                         StepCounters* counters, Communicator& communicator, Backend& backend)
+    : shape_(shape),
+      rows_(rows),
+      mask_words_(static_cast<int32_t>((shape.vocab_size + 31) / 32)),
+      shard_(VocabLayout(shape.vocab_size).shard(communicator.rank(), communicator.world_size())),
+      lists_memory_(backend.device_memory(static_cast<size_t>(lists_bytes()))),
+      lists_(place_lists(lists_memory_)),
+      token_counts_(backend.device_memory(static_cast<size_t>(shape.slot_capacity * shard_.size()) * sizeof(int32_t))),
+      sampler_({.logits = logits,
+                .logits_stride = logits_stride,
+                .num_rows = rows.num_sampling_rows(),
+                .max_rows = shape.slot_capacity,
+                .row_slots = rows.sampling_slots(),
+                .row_positions = rows.sampling_positions(),
+                .tables = tables()},
+               VocabLayout(shape.vocab_size), counters, communicator, backend) {
+  for (Staging& s : staging_) {
+    s.memory = backend.pinned_memory(lists_memory_.bytes());
+    s.lists = place_lists(s.memory);
   }
-  sampler_.run({.logits = scratch_.as<float>(),
-                .logits_stride = stride_,
-                .rows = count,
-                .row_slots = slots,
-                .row_positions = positions,
-                .slots = rows_.sampling(),
-                .tokens = tokens},
-               on);
-  for (int i = 0; i < count; ++i) tokens_[static_cast<size_t>(rows[i])] = tokens[i];
 }
 
-void TokenChoice::mask_stops(const SlotState& slot, float* row) const {
-  const auto mask = [&](TokenId id) {
-    if (id >= 0 && shard_.contains(id)) row[id - shard_.begin] = -INFINITY;
+int64_t TokenChoice::lists_bytes() const {
+  return shape_.slot_capacity * (int64_t{kMaxLogitBias} * static_cast<int64_t>(sizeof(LogitBias)) +
+                                 (2 * int64_t{mask_words_} + shape_.max_model_len) * 4);
+}
+
+TokenChoice::Lists TokenChoice::place_lists(const Memory& memory) const {
+  const int64_t capacity = shape_.slot_capacity;
+  Lists lists;
+  lists.biases = memory.as<LogitBias>();
+  lists.allowed = reinterpret_cast<uint32_t*>(lists.biases + capacity * kMaxLogitBias);
+  lists.prompt_ids = lists.allowed + capacity * mask_words_;
+  lists.generated = reinterpret_cast<TokenId*>(lists.prompt_ids + capacity * mask_words_);
+  return lists;
+}
+
+TransformTables TokenChoice::tables() const {
+  return {.sampling = rows_.sampling(),
+          .slots = rows_.slots(),
+          .biases = lists_.biases,
+          .allowed = lists_.allowed,
+          .prompt_ids = lists_.prompt_ids,
+          .token_counts = token_counts_.as<int32_t>(),
+          .counts_stride = shard_.size(),
+          .mask_words = mask_words_};
+}
+
+int64_t TokenChoice::workspace_bytes() const {
+  return sampler_.workspace_bytes() + static_cast<int64_t>(lists_memory_.bytes() + token_counts_.bytes());
+}
+
+int64_t TokenChoice::pinned_bytes() const {
+  int64_t bytes = 0;
+  for (const Staging& s : staging_) bytes += static_cast<int64_t>(s.memory.bytes());
+  return bytes;
+}
+
+void TokenChoice::enqueue(const Submission& submission, Stream& stream) {
+  for (const SlotAdmission& admission : submission.admissions) {
+    enqueue_admission(admission, staging_[submission.frame.value].lists, stream);
+  }
+}
+
+void TokenChoice::enqueue_admission(const SlotAdmission& admission, Lists& from, Stream& stream) const {
+  const SamplingParams& p = admission.sampling;
+  const auto upload = [&](auto* to, auto* staging, int64_t stride, int64_t count) {
+    const int64_t at = admission.slot.value * stride;
+    if (count > 0) stream.copy(to + at, staging + at, static_cast<size_t>(count) * sizeof(*to));
   };
-  mask(slot.eos_id);
-  for (int32_t i = 0; i < slot.num_stop_ids; ++i) mask(slot.stop_ids[i]);
+  std::copy(p.logit_bias.begin(), p.logit_bias.end(), from.biases + int64_t{admission.slot.value} * kMaxLogitBias);
+  upload(lists_.biases, from.biases, kMaxLogitBias, static_cast<int64_t>(p.logit_bias.size()));
+  const int64_t words = int64_t{admission.slot.value} * mask_words_;
+  if (!p.allowed_ids.empty()) {
+    write_mask(p.allowed_ids, from.allowed + words, mask_words_);
+    upload(lists_.allowed, from.allowed, mask_words_, mask_words_);
+  }
+  if (!penalizes(p)) return;
+  write_mask(p.prompt_ids, from.prompt_ids + words, mask_words_);
+  upload(lists_.prompt_ids, from.prompt_ids, mask_words_, mask_words_);
+  TokenId* generated = from.generated + int64_t{admission.slot.value} * shape_.max_model_len;
+  for (const TokenCount& count : p.output_counts) generated = std::fill_n(generated, count.count, count.id);
+  upload(lists_.generated, from.generated, shape_.max_model_len, num_generated(p));
+}
+
+void TokenChoice::record_admissions(Stream& stream) const {
+  stream.launch([args = BeginTokenCountsArgs{.sampling = rows_.sampling(),
+                                             .capacity = shape_.slot_capacity,
+                                             .generated = lists_.generated,
+                                             .generated_stride = shape_.max_model_len,
+                                             .token_counts = token_counts_.as<int32_t>(),
+                                             .counts_stride = shard_.size(),
+                                             .first_id = static_cast<int32_t>(shard_.begin),
+                                             .width = static_cast<int32_t>(shard_.size())}](const Launcher& on) {
+    begin_token_counts(args, on);
+  });
+}
+
+void TokenChoice::record_counts(Stream& stream, const int64_t* records) const {
+  stream.launch([args = CountTokensArgs{.sampling = rows_.sampling(),
+                                        .num_rows = rows_.num_sampling_rows(),
+                                        .max_rows = shape_.slot_capacity,
+                                        .row_slots = rows_.sampling_slots(),
+                                        .row_epochs = rows_.sampling_epochs(),
+                                        .row_halves = rows_.sampling_halves(),
+                                        .records = records,
+                                        .capacity = shape_.slot_capacity,
+                                        .token_capacity = shape_.token_capacity,
+                                        .token_counts = token_counts_.as<int32_t>(),
+                                        .counts_stride = shard_.size(),
+                                        .first_id = static_cast<int32_t>(shard_.begin),
+                                        .width = static_cast<int32_t>(shard_.size())}](const Launcher& on) {
+    count_tokens(args, on);
+  });
 }
 
 }  // namespace helios

@@ -1,45 +1,76 @@
-// Chooses the step's tokens: the sampler over raw logits, and over a filtered copy for rows that may not stop yet.
+// How slots choose their tokens: what admissions ask for, kept in device tables, and the step's sampler over them.
 //
-// A row under min_tokens may not sample EOS or stop ids. Its shard is copied to filtering scratch, a few rows at a
-// time, and masked there: raw logits are never written (R18). Which rows those are follows from slot states, so every
-// rank makes the same calls. Thread: the rank's compute stream.
+// Lists and masks go up with the submission that admits their slot, each only when its request has one: biases as a
+// prefix, masks as the words of the whole vocabulary, so that an upload of a slot's words is all it takes to change
+// what it may say next. Token counts are kept on the device: the host need not know this step's token to plan the next.
+// Thread: rank, and the rank's compute stream.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "common/base/vocab_range.h"
+#include "common/contract/completion_layout.h"
+#include "common/contract/submission.h"
+#include "kernels/sampling/token_counts.h"
 #include "worker/backend/backend.h"
+#include "worker/catalog/core_catalog.h"
 #include "worker/replay/row_expansion.h"
 #include "worker/replay/sampler.h"
 
 namespace helios {
 
+/// A request's parameters as its slot keeps them. Lists and masks are uploaded apart.
+SlotSampling slot_sampling(const SamplingParams& params);
+
 class TokenChoice {
  public:
-  /// `logits` [capacity, logits_stride], this rank's `shard`. Borrows all. Throws DeviceError.
-  TokenChoice(const RowExpansion& rows, const float* logits, int64_t logits_stride, Range shard, int slot_capacity,
-              Sampler& sampler, Backend& backend);
+  /// `logits` [capacity, logits_stride], this rank's shard; `counters` in device memory. Borrows all. Throws
+  /// DeviceError.
+  TokenChoice(const CoreShape& shape, const RowExpansion& rows, const float* logits, int64_t logits_stride,
+              StepCounters* counters, Communicator& communicator, Backend& backend);
 
-  void run(const Launcher& on);
+  /// Enqueues the copies of what a checked submission's admissions bring; its frame was collected, so that its staging
+  /// is free.
+  void enqueue(const Submission& submission, Stream& stream);
 
-  const TokenId* tokens() const { return tokens_.data(); }  // [sampling]
-  int64_t workspace_bytes() const { return static_cast<int64_t>(scratch_.bytes()); }
+  /// Behind the hand-over of slots, in every graph.
+  void record_admissions(Stream& stream) const;
+  void record(Stream& stream) const { sampler_.record(stream); }
+  /// Behind the commit, which wrote `records` [2, capacity, 16 + T].
+  void record_counts(Stream& stream, const int64_t* records) const;
+
+  const TokenId* tokens() const { return sampler_.tokens(); }  // [sampling]
+
+  int64_t workspace_bytes() const;
+  int64_t pinned_bytes() const;
 
  private:
-  static constexpr int kFilteredRows = 4;
+  // One layout in device memory and in each frame's staging. All [capacity, ...].
+  struct Lists {
+    LogitBias* biases = nullptr;     // [kMaxLogitBias]
+    uint32_t* allowed = nullptr;     // [mask_words]
+    uint32_t* prompt_ids = nullptr;  // [mask_words]
+    TokenId* generated = nullptr;    // [max_model_len]
+  };
+  struct Staging {
+    Memory memory;
+    Lists lists;
+  };
 
-  void run_filtered(const int32_t* rows, int count, const Launcher& on);
-  void mask_stops(const SlotState& slot, float* row) const;
+  int64_t lists_bytes() const;
+  Lists place_lists(const Memory& memory) const;
+  TransformTables tables() const;
+  void enqueue_admission(const SlotAdmission& admission, Lists& from, Stream& stream) const;
 
+  const CoreShape shape_;
   const RowExpansion& rows_;
-  const float* logits_;
-  const int64_t stride_;
+  const int32_t mask_words_;  // ceil(V / 32)
   const Range shard_;
-  Sampler& sampler_;
-  Memory scratch_;                   // [kFilteredRows, logits_stride]
-  std::vector<int32_t> free_slots_;  // [capacity] row slots with -1 for filtered rows
-  std::vector<TokenId> tokens_;      // [capacity]
+  Memory lists_memory_;
+  const Lists lists_;
+  Memory token_counts_;  // int32 [capacity, shard]
+  Staging staging_[kNumFrames];
+  Sampler sampler_;
 };
 
 }  // namespace helios

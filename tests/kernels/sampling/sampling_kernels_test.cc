@@ -11,6 +11,7 @@
 #include "kernels/sampling/reference.h"
 #include "kernels/sampling/row_scan.h"
 #include "kernels/sampling/threshold_search.h"
+#include "kernels/sampling/token_offers.h"
 #include "tests/support/logit_rows.h"
 
 namespace helios {
@@ -75,53 +76,65 @@ TEST(Philox, GumbelStaysWithinItsBounds) {
   for (double uniform = 1e-12; uniform < 1.0; uniform *= 1.5) EXPECT_LE(gumbel(uniform), -std::log(uniform));
 }
 
+// One row through the launches that all rows go through, on one rank.
 struct OneRow {
   explicit OneRow(std::vector<float> values, SamplingRow parameters = {})
       : logits(std::move(values)),
         shard(make_shard_tiles(VocabLayout(static_cast<int64_t>(logits.size())), Rank(0), 1)),
+        view{shard.tiles.data(), shard.num_tiles(), shard.first_id, shard.width},
         pool(2),
         row(parameters),
         scans(shard.num_tiles()),
         lane_max(shard.num_tiles() * kTileLanes) {
-    const int64_t stride = static_cast<int64_t>(logits.size());
-    row_scan({.logits = logits.data(),
-              .stride = stride,
-              .rows = &row,
-              .num_rows = 1,
-              .shard = &shard,
-              .scans = scans.data(),
-              .lane_max = lane_max.data()},
-             pool);
-    row_summary({.logits = logits.data(),
-                 .stride = stride,
-                 .rows = &row,
-                 .num_rows = 1,
-                 .shard = &shard,
-                 .scans = scans.data(),
-                 .lane_max = lane_max.data()},
-                pool);
-  }
-
-  std::vector<uint64_t> bins(const ThresholdSearch& search) {
-    std::vector<uint64_t> thread_bins(2 * kSearchBins), bins(kSearchBins);
-    search_bins({.logits = logits.data(),
-                 .stride = static_cast<int64_t>(logits.size()),
-                 .rows = &row,
-                 .scans = scans.data(),
-                 .shard = &shard,
-                 .searches = &search,
-                 .num_searches = 1,
-                 .thread_bins = thread_bins.data(),
-                 .bins = bins.data()},
-                pool);
-    return bins;
+    row.slot = 0;
+    row.logits = logits.data();
+    scan_rows({.logits = logits.data(),
+               .stride = static_cast<int64_t>(logits.size()),
+               .num_rows = &one,
+               .max_rows = 1,
+               .rows = &row,
+               .shard = view,
+               .scans = scans.data(),
+               .lane_max = lane_max.data()},
+              pool);
+    summarize_rows({.num_rows = &one,
+                    .max_rows = 1,
+                    .rows = &row,
+                    .shard = view,
+                    .scans = scans.data(),
+                    .lane_max = lane_max.data()},
+                   pool);
   }
 
   float search(ThresholdSearch search, int* rounds = nullptr) {
-    for (int round = 1;; ++round) {
+    std::vector<uint64_t> bins(kSearchBins);
+    int32_t active = 0, num_active = 1, finished_blocks = 0;
+    StepCounters counters;
+    SamplingRow found = row;  // the search's end is the row's floor; no other search follows
+    found.floor = -std::numeric_limits<float>::infinity();
+    found.top_p = 1.0f;
+    for (int round = 1; num_active > 0; ++round) {
       if (rounds) *rounds = round;
-      if (search.descend(bins(search).data())) return from_ordered_bits(search.low);
+      search_bins({.rows = &row,
+                   .scans = scans.data(),
+                   .shard = view,
+                   .searches = &search,
+                   .active = &active,
+                   .num_active = &num_active,
+                   .max_rows = 1,
+                   .bins = bins.data()},
+                  pool);
+      descend_searches({.rows = &found,
+                        .searches = &search,
+                        .active = &active,
+                        .num_active = &num_active,
+                        .max_rows = 1,
+                        .bins = bins.data(),
+                        .finished_blocks = &finished_blocks,
+                        .counters = &counters},
+                       pool);
     }
+    return found.floor;
   }
   float kth_largest(int k, int* rounds = nullptr) {
     return search(ThresholdSearch::by_count(0, row.floor, row.max, static_cast<uint64_t>(k)), rounds);
@@ -129,7 +142,9 @@ struct OneRow {
 
   std::vector<float> logits;
   ShardTiles shard;
+  TilesView view;
   ThreadPool pool;
+  int32_t one = 1;
   SamplingRow row;
   std::vector<TileScan> scans;
   std::vector<float> lane_max;
@@ -244,16 +259,21 @@ TEST(GumbelDraw, SkipsNothingThatWins) {  // the bound on noise is only a matter
     }
     OneRow run(logits, parameters);
     std::vector<SampledToken> tile_best(run.shard.num_tiles());
-    SampledToken best;
-    gumbel_draw({.logits = logits.data(),
-                 .stride = vocab,
-                 .rows = &run.row,
-                 .num_rows = 1,
-                 .shard = &run.shard,
+    gumbel_draw({.rows = &run.row,
+                 .num_rows = &run.one,
+                 .max_rows = 1,
+                 .shard = run.view,
                  .scans = run.scans.data(),
-                 .tile_best = tile_best.data(),
-                 .best = &best},
+                 .tile_best = tile_best.data()},
                 run.pool);
+    OfferMessage best;
+    offer_tokens({.rows = &run.row,
+                  .num_rows = &run.one,
+                  .max_rows = 1,
+                  .tile_best = tile_best.data(),
+                  .num_tiles = run.shard.num_tiles(),
+                  .offers = &best},
+                 run.pool);
     const reference::SamplingDefinition definition{.temperature = parameters.temperature};
     // FP64 of a float temperature: the same numbers, so the same token.
     ASSERT_EQ(best.id, reference::sampled_token(logits, definition, parameters.noise.seed, parameters.noise.position))

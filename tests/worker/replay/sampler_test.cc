@@ -10,73 +10,135 @@
 #include <limits>
 
 #include "kernels/sampling/reference.h"
+#include "tests/kernels/transformer/kernel_test_data.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/in_process_ranks.h"
 #include "tests/support/logit_rows.h"
+#include "tests/support/sampling_tables.h"
 
 namespace helios {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr int kCapacity = 40;
-
 struct Step {
   std::vector<std::vector<float>> rows;  // whole vocabulary
   std::vector<int32_t> slots;
   std::vector<int32_t> positions;
-  std::vector<SlotSampling> sampling = std::vector<SlotSampling>(kCapacity);
+  std::vector<SlotSampling> sampling;                      // of each slot
+  std::vector<reference::TransformDefinition> transforms;  // of each slot
 
-  void add(std::vector<float> row, const SlotSampling& parameters, int32_t position) {
-    const int slot = static_cast<int>(rows.size());
+  void add(std::vector<float> row, const SlotSampling& parameters, int32_t position,
+           const reference::TransformDefinition& transform = {}) {
+    slots.push_back(static_cast<int32_t>(rows.size()));
     rows.push_back(std::move(row));
-    slots.push_back(slot);
     positions.push_back(position);
-    sampling[slot] = parameters;
+    sampling.push_back(parameters);
+    transforms.push_back(transform);
   }
 };
 
 struct Outcome {
   std::vector<int32_t> tokens;
-  Sampler::Counters counters;
+  StepCounters counters;
   int64_t allocated = 0;
+};
+
+// One rank's sampler for steps of as many rows as the first: captured once, then replayed.
+class RankSampler {
+ public:
+  RankSampler(const Step& step, int threads, Communicator& communicator)
+      : layout_(static_cast<int64_t>(step.rows[0].size())),
+        communicator_(communicator),
+        backend_(make_cpu_backend(threads)),
+        capacity_(static_cast<int32_t>(step.rows.size()) + 1),
+        logits_(backend_->device_memory(capacity_ * layout_.shard_stride(communicator.world_size()) * sizeof(float))),
+        slots_(backend_->device_memory(capacity_ * sizeof(int32_t))),
+        positions_(backend_->device_memory(capacity_ * sizeof(int32_t))),
+        num_rows_(backend_->device_memory(sizeof(int32_t))),
+        counters_(backend_->device_memory(sizeof(StepCounters))),
+        tables_(static_cast<int>(step.sampling.size()), layout_.vocab_size(),
+                layout_.shard(communicator.rank(), communicator.world_size())),
+        sampler_({.logits = logits_.as<float>(),
+                  .logits_stride = layout_.shard_stride(communicator.world_size()),
+                  .num_rows = num_rows_.as<int32_t>(),
+                  .max_rows = capacity_,
+                  .row_slots = slots_.as<int32_t>(),
+                  .row_positions = positions_.as<int32_t>(),
+                  .tables = tables_.view()},
+                 layout_, counters_.as<StepCounters>(), communicator, *backend_),
+        stream_(backend_->make_stream("test")) {
+    stream_->begin_capture();
+    sampler_.record(*stream_);
+    graph_ = stream_->end_capture();
+  }
+
+  Outcome run(const Step& step) {
+    const auto logits = testing::shard_rows(step.rows, layout_, communicator_.rank(), communicator_.world_size());
+    upload(logits_, logits);
+    upload(slots_, step.slots);
+    upload(positions_, step.positions);
+    upload(num_rows_, std::vector<int32_t>{static_cast<int32_t>(step.rows.size())});
+    for (size_t slot = 0; slot < step.sampling.size(); ++slot) {
+      tables_.set(static_cast<int>(slot), step.sampling[slot], step.transforms[slot]);
+    }
+    *counters_.as<StepCounters>() = {};
+    const_cast<TokenId*>(sampler_.tokens())[step.rows.size()] = kGuard;
+    stream_->replay(*graph_);
+    stream_->synchronize();
+    Outcome outcome{.counters = *counters_.as<StepCounters>()};
+    outcome.tokens.assign(sampler_.tokens(), sampler_.tokens() + step.rows.size());
+    if (communicator_.world_size() == 1 && !testing::kEmulatedDevice) {
+      const int64_t start = testing::count_allocations();
+      stream_->replay(*graph_);
+      stream_->synchronize();
+      outcome.allocated = testing::count_allocations() - start;
+    }
+    EXPECT_EQ(sampler_.tokens()[step.rows.size()], kGuard);
+    EXPECT_EQ(std::memcmp(logits.data(), logits_.data(), logits.size() * sizeof(float)), 0);  // R2, R18
+    return outcome;
+  }
+
+ private:
+  static constexpr TokenId kGuard = 424242;
+
+  template <class T>
+  void upload(const Memory& to, const std::vector<T>& from) {
+    stream_->copy(to.data(), from.data(), from.size() * sizeof(T));
+    stream_->synchronize();
+  }
+
+  const VocabLayout layout_;
+  Communicator& communicator_;
+  std::unique_ptr<Backend> backend_;
+  const int32_t capacity_;
+  Memory logits_, slots_, positions_, num_rows_, counters_;
+  testing::SamplingTables tables_;
+  Sampler sampler_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Graph> graph_;
 };
 
 Outcome run_step(const Step& step, int world = 1, int threads = 1) {
   std::vector<Outcome> outcomes(world);
   testing::run_ranks(world, [&](Communicator& communicator) {
-    const VocabLayout layout(static_cast<int64_t>(step.rows[0].size()));
-    const auto logits = testing::shard_rows(step.rows, layout, communicator.rank(), world);
-    const auto before = logits;
-    ThreadPool pool(threads);
-    Sampler sampler(layout, kCapacity, communicator, threads);
-    Outcome& outcome = outcomes[communicator.rank().value];
-    outcome.tokens.assign(step.rows.size() + 1, 424242);
-    const SamplerArgs args{.logits = logits.data(),
-                           .logits_stride = layout.shard_stride(world),
-                           .rows = static_cast<int64_t>(step.rows.size()),
-                           .row_slots = step.slots.data(),
-                           .row_positions = step.positions.data(),
-                           .slots = step.sampling.data(),
-                           .tokens = outcome.tokens.data()};
-    sampler.run(args, pool);
-    outcome.counters = sampler.counters();
-    if (world == 1) {
-      const int64_t start = testing::count_allocations();
-      sampler.run(args, pool);
-      outcome.allocated = testing::count_allocations() - start;
-    }
-    EXPECT_EQ(std::memcmp(before.data(), logits.data(), logits.size() * sizeof(float)), 0);  // R2, R18
+    RankSampler sampler(step, threads, communicator);
+    outcomes[communicator.rank().value] = sampler.run(step);
   });
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.tokens, outcomes[0].tokens);
-  EXPECT_EQ(outcomes[0].tokens.back(), 424242);  // guard
-  outcomes[0].tokens.pop_back();
   return outcomes[0];
 }
 
 reference::SamplingDefinition definition_of(const SlotSampling& sampling) {
   return {
       .temperature = sampling.temperature, .min_p = sampling.min_p, .top_k = sampling.top_k, .top_p = sampling.top_p};
+}
+
+// What the definition says of one row of a step.
+TokenId defined_token(const Step& step, size_t row) {
+  const int slot = step.slots[row];
+  return reference::sampled_token(reference::transformed_logits(step.rows[row], step.transforms[slot]),
+                                  definition_of(step.sampling[slot]), step.sampling[slot].seed, step.positions[row]);
 }
 
 const std::vector<SlotSampling> kParameters = {
@@ -101,40 +163,82 @@ const std::vector<SlotSampling> kParameters = {
 
 TEST(Sampler, ChoosesWhatBruteForceGumbelMaxChooses) {
   int trial = 0;
-  for (const int64_t vocab : {1, 2, 17, 300, 515, 4099, 32000}) {
+  for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 4099, 1, 2, 17, 300, 32000}, 2)) {
     Step step;
     for (const SlotSampling& parameters : kParameters) {
       SlotSampling sampling = parameters;
       sampling.seed = 0x123456789abcdefull * static_cast<uint64_t>(++trial);
       step.add(testing::model_like_row(vocab, 500 + trial), sampling, 1000 + trial);
     }
-    for (const int world : {1, 2, 8}) {
+    for (const int world : testing::cases_for_device<int>({1, 4, 2, 8}, vocab == 515 ? 3 : 1)) {
       const Outcome outcome = run_step(step, world, 2);
       for (size_t r = 0; r < step.rows.size(); ++r) {
-        EXPECT_EQ(outcome.tokens[r], reference::sampled_token(step.rows[r], definition_of(step.sampling[r]),
-                                                              step.sampling[r].seed, step.positions[r]))
+        EXPECT_EQ(outcome.tokens[r], defined_token(step, r))
             << "V " << vocab << ", world " << world << ", parameters " << r;
       }
+      EXPECT_EQ(outcome.counters.sampler_rows_filtered, 0);  // nothing was copied
+    }
+  }
+}
+
+TEST(Sampler, ManyRowsSearchSideBySide) {  // more than a warp's lanes; searches end in different rounds
+  Step step;
+  for (int r = 0; r < 75; ++r) {
+    SlotSampling sampling{.temperature = 0.5f + 0.1f * static_cast<float>(r % 20), .seed = static_cast<uint64_t>(r)};
+    if (r % 3 != 0) sampling.top_k = 1 + r % 13;
+    if (r % 4 != 0) sampling.top_p = 0.3f + 0.6f * static_cast<float>(r % 11) / 10.0f;
+    if (r % 5 == 0) sampling.min_p = 0.01f;
+    const auto row = testing::model_like_row(150, r);
+    step.add(row, sampling, r, r % 6 == 5 ? testing::transform_kinds(row, r)[r % 8] : reference::TransformDefinition{});
+  }
+  for (const int world : testing::cases_for_device<int>({2, 1, 8}, 1)) {
+    const Outcome outcome = run_step(step, world);
+    for (size_t r = 0; r < step.rows.size(); ++r) EXPECT_EQ(outcome.tokens[r], defined_token(step, r)) << r;
+  }
+}
+
+TEST(Sampler, TransformsBeforeItFilters) {
+  const std::vector<SlotSampling> parameters = {
+      {.temperature = 0.0f}, {.temperature = 1.3f}, {.temperature = 1.0f, .top_p = 0.9f, .min_p = 0.01f, .top_k = 30}};
+  int trial = 0;
+  for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 20, 4099, 32000}, 1)) {
+    Step step;
+    for (const SlotSampling& base : parameters) {
+      const auto row = testing::model_like_row(vocab, 70 + trial);
+      for (const auto& transform : testing::transform_kinds(row, 90 + trial)) {
+        SlotSampling sampling = base;
+        sampling.seed = 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(++trial);
+        step.add(row, sampling, 40 + trial, transform);
+      }
+      step.add(row, base, trial);  // no transformation, in the same step
+    }
+    for (const int world : testing::cases_for_device<int>({1, 4, 2, 8}, 3)) {
+      const Outcome outcome = run_step(step, world);
+      for (size_t r = 0; r < step.rows.size(); ++r) {
+        EXPECT_EQ(outcome.tokens[r], defined_token(step, r)) << "V " << vocab << ", world " << world << ", row " << r;
+      }
+      EXPECT_EQ(outcome.counters.sampler_rows_filtered, static_cast<int64_t>(8 * parameters.size()));
     }
   }
 }
 
 TEST(Sampler, SameTokensAtEveryDegreeBatchPlaceAndThreadCount) {  // X1
-  for (const int64_t vocab : {20, 515, 20011}) {
+  for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 20, 20011}, 1)) {
     Step all;
     for (int r = 0; r < 32; ++r) {
       SlotSampling sampling = kParameters[r % kParameters.size()];
       sampling.seed = static_cast<uint64_t>(r) * 77 + 5;
-      all.add(testing::model_like_row(vocab, 900 + r), sampling, 10 * r);
+      const auto row = testing::model_like_row(vocab, 900 + r);
+      all.add(row, sampling, 10 * r, r % 3 == 1 ? testing::transform_kinds(row, r)[r % 8] : reference::TransformDefinition{});
     }
     std::vector<int32_t> alone;
     for (int r = 0; r < 32; ++r) {
       Step one;
-      one.add(all.rows[r], all.sampling[r], all.positions[r]);
+      one.add(all.rows[r], all.sampling[r], all.positions[r], all.transforms[r]);
       alone.push_back(run_step(one).tokens[0]);
     }
-    for (const int world : {1, 2, 4, 8}) {
-      for (const int threads : {1, 3}) {
+    for (const int world : testing::cases_for_device<int>({1, 4, 2, 8}, 2)) {
+      for (const int threads : testing::cases_for_device<int>({1, 3}, 1)) {
         if (threads == 3 && world == 8) continue;  // 24 spinning threads on a small machine
         for (const bool reversed : {false, true}) {
           Step batch = all;
@@ -155,16 +259,22 @@ TEST(Sampler, SameTokensAtEveryDegreeBatchPlaceAndThreadCount) {  // X1
 
 // Chi-square of `draws` tokens against the definition. Ids with an expectation below 5 are one cell; a token of
 // probability zero fails at once.
-void expect_distribution(const std::vector<float>& row, SlotSampling sampling, int draws) {
-  const auto probabilities = reference::sampling_probabilities(row, definition_of(sampling));
+void expect_distribution(const std::vector<float>& row, SlotSampling sampling, int draws,
+                         const reference::TransformDefinition& transform = {}) {
+  const auto probabilities =
+      reference::sampling_probabilities(reference::transformed_logits(row, transform), definition_of(sampling));
   std::vector<int64_t> observed(row.size());
+  Step step;
+  const int rows = testing::kEmulatedDevice ? 20 : 50;
+  for (int r = 0; r < rows; ++r) step.add(row, sampling, 0, transform);
+  SingleRankCommunicator alone;
+  RankSampler sampler(step, 1, alone);
   for (int done = 0; done < draws;) {
-    Step step;
-    for (; done < draws && step.rows.size() < kCapacity; ++done) {
-      sampling.seed = 99 + static_cast<uint64_t>(done % 3);
-      step.add(row, sampling, done / 3);
+    for (int r = 0; r < rows; ++r, ++done) {
+      step.sampling[r].seed = 99 + static_cast<uint64_t>(done % 3);
+      step.positions[r] = done / 3;
     }
-    for (const int32_t token : run_step(step).tokens) {
+    for (const int32_t token : sampler.run(step).tokens) {
       ASSERT_GE(token, 0);
       ASSERT_GT(probabilities[token], 0.0) << token;
       ++observed[token];
@@ -193,18 +303,38 @@ void expect_distribution(const std::vector<float>& row, SlotSampling sampling, i
   EXPECT_LT(z, 3.7) << "chi-square " << chi_square << " over " << freedom << " degrees of freedom";
 }
 
-TEST(Sampler, DistributionIsTheDefinitions) {
+std::vector<float> small_row() {
   testing::Random random(17);
   std::vector<float> row(60);
   for (float& logit : row) logit = static_cast<float>(1.5 * random.normal());
-  for (size_t p = 1; p < kParameters.size(); ++p) {
-    SCOPED_TRACE(::testing::Message() << "parameters " << p);
-    expect_distribution(row, kParameters[p], 6000);
+  return row;
+}
+
+TEST(Sampler, DistributionIsTheDefinitions) {
+  const std::vector<float> row = small_row();
+  for (const SlotSampling& parameters : testing::cases_for_device(kParameters, 2)) {
+    if (parameters.temperature == 0.0f) continue;
+    SCOPED_TRACE(::testing::Message() << "temperature " << parameters.temperature << ", top-k " << parameters.top_k
+                                      << ", top-p " << parameters.top_p << ", min-p " << parameters.min_p);
+    expect_distribution(row, parameters, testing::kEmulatedDevice ? 400 : 6000);
+  }
+}
+
+TEST(Sampler, DistributionOfTransformedRowsIsTheDefinitions) {
+  const std::vector<float> row = small_row();
+  const std::vector<SlotSampling> parameters = {{.temperature = 1.2f, .top_p = 0.9f, .min_p = 0.02f, .top_k = 25},
+                                                {.temperature = 1.0f}};
+  for (const SlotSampling& sampling : testing::cases_for_device(parameters, 1)) {
+    auto kinds = testing::transform_kinds(row, 3);
+    std::reverse(kinds.begin(), kinds.end());  // all together first
+    for (const auto& transform : testing::cases_for_device(kinds, 1)) {
+      expect_distribution(row, sampling, testing::kEmulatedDevice ? 400 : 6000, transform);
+    }
   }
 }
 
 TEST(Sampler, GreedyTakesTheSmallerIdOnTies) {
-  for (const int64_t vocab : {40, 515, 20000}) {
+  for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 40, 20000}, 1)) {
     std::vector<float> row(vocab, -1.0f);
     for (const int64_t id : {vocab - 1, vocab / 2, vocab / 3}) row[id] = 3.0f;
     std::vector<float> zeros(vocab, -1.0f);
@@ -215,7 +345,7 @@ TEST(Sampler, GreedyTakesTheSmallerIdOnTies) {
     step.add(zeros, {.temperature = 0.0f}, 1);
     step.add(std::vector<float>(vocab, 7.0f), {.temperature = 9e-6f}, 1);
     step.add(row, {.temperature = 0.0f, .top_p = 0.1f, .top_k = 1}, 1);
-    for (const int world : {1, 2, 4, 8}) {
+    for (const int world : testing::cases_for_device<int>({1, 4, 2, 8}, 2)) {
       const auto tokens = run_step(step, world).tokens;
       EXPECT_EQ(tokens, (std::vector<int32_t>{static_cast<int32_t>(vocab / 3), static_cast<int32_t>(vocab / 4), 0,
                                               static_cast<int32_t>(vocab / 3)}));
@@ -231,13 +361,13 @@ TEST(Sampler, EqualLogitsAtACutStayTogether) {
   for (const SlotSampling& sampling :
        {SlotSampling{.temperature = 3.0f, .top_k = 2}, SlotSampling{.temperature = 3.0f, .top_p = 0.02f + 0.03f}}) {
     std::vector<int> seen(515);
-    for (const int world : {1, 4}) {
+    for (const int world : testing::cases_for_device<int>({1, 4}, 1)) {
       for (int block = 0; block < 4; ++block) {
         Step step;
-        for (int r = 0; r < kCapacity; ++r) {
+        for (int r = 0; r < 40; ++r) {
           SlotSampling drawn = sampling;
           drawn.seed = 5;
-          step.add(row, drawn, block * kCapacity + r);
+          step.add(row, drawn, block * 40 + r);
         }
         for (const int32_t token : run_step(step, world).tokens) ++seen[token];
       }
@@ -253,7 +383,7 @@ TEST(Sampler, RowsThatAreNoDistributionFailAlone) {
   with_nan[4000] = kNan;
   with_inf[17] = kInf;
   std::fill(some_zero.begin() + 512, some_zero.begin() + 3584, -kInf);
-  for (const SlotSampling& base : kParameters) {
+  for (const SlotSampling& base : testing::cases_for_device(kParameters, 2)) {
     SlotSampling sampling = base;
     sampling.seed = 9;
     Step step;
@@ -264,7 +394,7 @@ TEST(Sampler, RowsThatAreNoDistributionFailAlone) {
     step.add(some_zero, sampling, 3);
     step.add(good, sampling, 3);
     step.slots[5] = -1;
-    for (const int world : {1, 2, 8}) {
+    for (const int world : testing::cases_for_device<int>({2, 1, 8}, 1)) {
       const auto tokens = run_step(step, world).tokens;
       EXPECT_EQ(tokens[0], reference::sampled_token(good, definition_of(sampling), 9, 3));
       EXPECT_EQ(tokens[1], -1);
@@ -277,25 +407,36 @@ TEST(Sampler, RowsThatAreNoDistributionFailAlone) {
 }
 
 TEST(Sampler, OnlyFiltersExchangeMoreThanFourWordsARow) {  // X3
+  const int64_t vocab = testing::kEmulatedDevice ? 2000 : 32000;
   Step plain, filtered;
   for (int r = 0; r < 5; ++r) {
-    plain.add(testing::model_like_row(32000, r), {.temperature = r % 2 ? 1.0f : 0.0f}, r);
-    filtered.add(testing::model_like_row(32000, r), {.temperature = 1.0f, .top_p = 0.9f, .min_p = 0.01f, .top_k = 40},
+    plain.add(testing::model_like_row(vocab, r), {.temperature = r % 2 ? 1.0f : 0.0f}, r);
+    filtered.add(testing::model_like_row(vocab, r), {.temperature = 1.0f, .top_p = 0.9f, .min_p = 0.01f, .top_k = 40},
                  r);
   }
-  for (const int world : {2, 4, 8}) {
-    EXPECT_EQ(run_step(plain, world).counters.words_exchanged, 5 * 4);
-    const int64_t words = run_step(filtered, world).counters.words_exchanged;
+  for (const int world : testing::cases_for_device<int>({2, 4, 8}, 1)) {
+    EXPECT_EQ(run_step(plain, world).counters.sampler_words, 5 * 4);
+    const int64_t words = run_step(filtered, world).counters.sampler_words;
     EXPECT_LE(words, 5 * (4 + 4 + 2 * 6 * 512));  // at most six rounds a search, whatever the vocabulary
     EXPECT_GT(words, 5 * 4);
   }
-  EXPECT_EQ(run_step(filtered).counters.words_exchanged, 0);
+  EXPECT_EQ(run_step(filtered).counters.sampler_words, 0);
 }
 
 TEST(Sampler, AStepAllocatesNothing) {
+  if (testing::kEmulatedDevice) GTEST_SKIP() << "the emulator itself allocates";
   Step step;
   for (size_t p = 0; p < kParameters.size(); ++p) step.add(testing::model_like_row(5000, p), kParameters[p], 1);
   for (const int threads : {1, 3}) EXPECT_EQ(run_step(step, 1, threads).allocated, 0);
+}
+
+TEST(Sampler, ARowThatMayHoldNothingFailsAlone) {
+  Step step;
+  const auto row = testing::model_like_row(515, 4);
+  step.add(row, {.temperature = 1.0f}, 1, {.allowed_ids = {7}, .forbidden_ids = {7}});
+  step.add(row, {.temperature = 1.0f}, 1, {.allowed_ids = {7, 400}, .forbidden_ids = {7}});
+  step.add(row, {.temperature = 0.0f}, 1, {.logit_bias = {{44, kInf}}});
+  for (const int world : {1, 2}) EXPECT_EQ(run_step(step, world).tokens, (std::vector<int32_t>{-1, 400, -1}));
 }
 
 TEST(Sampler, SeedAndPositionMatter) {
