@@ -5,3 +5,7 @@ helios_test(generation_logprobs_test LABEL unit SOURCES
 helios_test(sampler_test LABEL unit SOURCES
   sampler_test.cc ${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc
   LINKS helios_sampler helios_sampling_reference)
+# The same body over the CUDA sources, captured once and replayed.
+helios_test(sampler_simt_test LABEL unit SANITIZED EMULATED TIMEOUT 300 SOURCES
+  sampler_test.cc ${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc
+  LINKS helios_sampler helios_simt_backend helios_sampling_reference)

@@ -15,6 +15,9 @@
 #include "tests/support/in_process_ranks.h"
 #include "tests/support/logit_rows.h"
 #include "tests/support/sampling_tables.h"
+#if defined(HELIOS_EMULATED_DEVICE)
+#include "tests/support/simt/simt_backend.h"
+#endif
 
 namespace helios {
 namespace {
@@ -44,78 +47,112 @@ struct Outcome {
   int64_t allocated = 0;
 };
 
+// The device that this test is linked for, and its exchanges: the CPU, or a GPU's ways without a GPU.
+struct TestDevice {
+  TestDevice(int threads, Communicator& group) {
+#if defined(HELIOS_EMULATED_DEVICE)
+    static_cast<void>(threads);
+    device = testing::simt_device();
+    captured = testing::make_simt_communicator(group, *device.compute);
+    communicator = captured.get();
+#else
+    device.backend = make_cpu_backend(threads);
+    device.compute = device.backend->make_stream("test");
+    communicator = &group;
+#endif
+  }
+  template <class T>
+  void write(const Memory& to, const std::vector<T>& from) {
+    Memory staging = device.backend->pinned_memory(from.size() * sizeof(T));
+    std::copy(from.begin(), from.end(), staging.as<T>());
+    device.compute->copy(to.data(), staging.data(), staging.bytes());
+    device.compute->synchronize();
+  }
+  template <class T>
+  std::vector<T> read(const T* from, size_t count) {
+    Memory staging = device.backend->pinned_memory(count * sizeof(T));
+    device.compute->copy(staging.data(), from, staging.bytes());
+    device.compute->synchronize();
+    return {staging.as<T>(), staging.as<T>() + count};
+  }
+  template <class T>
+  Memory room(size_t count) {
+    return device.backend->device_memory(count * sizeof(T));
+  }
+
+  Device device;
+  std::unique_ptr<Communicator> captured;
+  Communicator* communicator = nullptr;
+};
+
 // One rank's sampler for steps of as many rows as the first: captured once, then replayed.
 class RankSampler {
  public:
-  RankSampler(const Step& step, int threads, Communicator& communicator)
-      : layout_(static_cast<int64_t>(step.rows[0].size())),
-        communicator_(communicator),
-        backend_(make_cpu_backend(threads)),
+  RankSampler(const Step& step, int threads, Communicator& group)
+      : device_(threads, group),
+        world_(group.world_size()),
+        rank_(group.rank()),
+        layout_(static_cast<int64_t>(step.rows[0].size())),
         capacity_(static_cast<int32_t>(step.rows.size()) + 1),
-        logits_(backend_->device_memory(capacity_ * layout_.shard_stride(communicator.world_size()) * sizeof(float))),
-        slots_(backend_->device_memory(capacity_ * sizeof(int32_t))),
-        positions_(backend_->device_memory(capacity_ * sizeof(int32_t))),
-        num_rows_(backend_->device_memory(sizeof(int32_t))),
-        counters_(backend_->device_memory(sizeof(StepCounters))),
-        tables_(static_cast<int>(step.sampling.size()), layout_.vocab_size(),
-                layout_.shard(communicator.rank(), communicator.world_size())),
+        logits_(device_.room<float>(capacity_ * layout_.shard_stride(world_))),
+        slots_(device_.room<int32_t>(capacity_)),
+        positions_(device_.room<int32_t>(capacity_)),
+        num_rows_(device_.room<int32_t>(1)),
+        counters_(device_.room<StepCounters>(1)),
+        tables_(static_cast<int>(step.sampling.size()), layout_.vocab_size(), layout_.shard(rank_, world_)),
         sampler_({.logits = logits_.as<float>(),
-                  .logits_stride = layout_.shard_stride(communicator.world_size()),
+                  .logits_stride = layout_.shard_stride(world_),
                   .num_rows = num_rows_.as<int32_t>(),
                   .max_rows = capacity_,
                   .row_slots = slots_.as<int32_t>(),
                   .row_positions = positions_.as<int32_t>(),
                   .tables = tables_.view()},
-                 layout_, counters_.as<StepCounters>(), communicator, *backend_),
-        stream_(backend_->make_stream("test")) {
-    stream_->begin_capture();
-    sampler_.record(*stream_);
-    graph_ = stream_->end_capture();
+                 layout_, counters_.as<StepCounters>(), *device_.communicator, *device_.device.backend) {
+    stream().begin_capture();
+    sampler_.record(stream());
+    graph_ = stream().end_capture();
   }
 
   Outcome run(const Step& step) {
-    const auto logits = testing::shard_rows(step.rows, layout_, communicator_.rank(), communicator_.world_size());
-    upload(logits_, logits);
-    upload(slots_, step.slots);
-    upload(positions_, step.positions);
-    upload(num_rows_, std::vector<int32_t>{static_cast<int32_t>(step.rows.size())});
+    const size_t rows = step.rows.size();
+    const auto logits = testing::shard_rows(step.rows, layout_, rank_, world_);
+    device_.write(logits_, logits);
+    device_.write(slots_, step.slots);
+    device_.write(positions_, step.positions);
+    device_.write(num_rows_, std::vector<int32_t>{static_cast<int32_t>(rows)});
     for (size_t slot = 0; slot < step.sampling.size(); ++slot) {
       tables_.set(static_cast<int>(slot), step.sampling[slot], step.transforms[slot]);
     }
-    *counters_.as<StepCounters>() = {};
-    const_cast<TokenId*>(sampler_.tokens())[step.rows.size()] = kGuard;
-    stream_->replay(*graph_);
-    stream_->synchronize();
-    Outcome outcome{.counters = *counters_.as<StepCounters>()};
-    outcome.tokens.assign(sampler_.tokens(), sampler_.tokens() + step.rows.size());
-    if (communicator_.world_size() == 1 && !testing::kEmulatedDevice) {
+    const StepCounters before = device_.read(counters_.as<StepCounters>(), 1)[0];
+    stream().replay(*graph_);
+    Outcome outcome{.tokens = device_.read(sampler_.tokens(), rows + 1),
+                    .counters = device_.read(counters_.as<StepCounters>(), 1)[0]};
+    outcome.counters.sampler_words -= before.sampler_words;
+    outcome.counters.sampler_rows_filtered -= before.sampler_rows_filtered;
+    EXPECT_EQ(outcome.tokens.back(), 0);  // not this step's
+    outcome.tokens.pop_back();
+    if (world_ == 1 && !testing::kEmulatedDevice) {
       const int64_t start = testing::count_allocations();
-      stream_->replay(*graph_);
-      stream_->synchronize();
+      stream().replay(*graph_);
+      stream().synchronize();
       outcome.allocated = testing::count_allocations() - start;
     }
-    EXPECT_EQ(sampler_.tokens()[step.rows.size()], kGuard);
-    EXPECT_EQ(std::memcmp(logits.data(), logits_.data(), logits.size() * sizeof(float)), 0);  // R2, R18
+    const auto after = device_.read(logits_.as<float>(), logits.size());
+    EXPECT_EQ(std::memcmp(logits.data(), after.data(), logits.size() * sizeof(float)), 0);  // R2, R18
     return outcome;
   }
 
  private:
-  static constexpr TokenId kGuard = 424242;
+  Stream& stream() { return *device_.device.compute; }
 
-  template <class T>
-  void upload(const Memory& to, const std::vector<T>& from) {
-    stream_->copy(to.data(), from.data(), from.size() * sizeof(T));
-    stream_->synchronize();
-  }
-
+  TestDevice device_;
+  const int world_;
+  const Rank rank_;
   const VocabLayout layout_;
-  Communicator& communicator_;
-  std::unique_ptr<Backend> backend_;
   const int32_t capacity_;
   Memory logits_, slots_, positions_, num_rows_, counters_;
   testing::SamplingTables tables_;
   Sampler sampler_;
-  std::unique_ptr<Stream> stream_;
   std::unique_ptr<Graph> graph_;
 };
 
@@ -229,7 +266,8 @@ TEST(Sampler, SameTokensAtEveryDegreeBatchPlaceAndThreadCount) {  // X1
       SlotSampling sampling = kParameters[r % kParameters.size()];
       sampling.seed = static_cast<uint64_t>(r) * 77 + 5;
       const auto row = testing::model_like_row(vocab, 900 + r);
-      all.add(row, sampling, 10 * r, r % 3 == 1 ? testing::transform_kinds(row, r)[r % 8] : reference::TransformDefinition{});
+      all.add(row, sampling, 10 * r,
+              r % 3 == 1 ? testing::transform_kinds(row, r)[r % 8] : reference::TransformDefinition{});
     }
     std::vector<int32_t> alone;
     for (int r = 0; r < 32; ++r) {
