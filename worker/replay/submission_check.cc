@@ -20,7 +20,65 @@ bool is_sampling_graph(Operation operation) {
   return operation == Operation::kPrefill || operation == Operation::kDecode || operation == Operation::kMixed;
 }
 
-Status check_sampling(const SamplingParams& p, int32_t slot, int64_t vocab_size) {
+Status check_penalties(const SamplingParams& p, int32_t slot, const CoreShape& shape) {
+  const auto outside = [&](TokenId id) { return id < 0 || id >= shape.vocab_size; };
+  if (!(p.repetition_penalty > 0.0f) || !std::isfinite(p.repetition_penalty)) {
+    return invalid("admission of slot {}: repetition_penalty: expected a finite number > 0, found {}", slot,
+                   p.repetition_penalty);
+  }
+  if (!(std::abs(p.frequency_penalty) <= 2.0f))
+    return invalid("admission of slot {}: frequency_penalty: expected [-2, 2], found {}", slot, p.frequency_penalty);
+  if (!(std::abs(p.presence_penalty) <= 2.0f))
+    return invalid("admission of slot {}: presence_penalty: expected [-2, 2], found {}", slot, p.presence_penalty);
+  for (const TokenId id : p.prompt_ids) {
+    if (outside(id))
+      return invalid("admission of slot {}: prompt id {} is outside the vocabulary of {}", slot, id, shape.vocab_size);
+  }
+  int64_t generated = 0;
+  for (const TokenCount& count : p.output_counts) {
+    if (outside(count.id)) {
+      return invalid("admission of slot {}: output id {} is outside the vocabulary of {}", slot, count.id,
+                     shape.vocab_size);
+    }
+    if (count.count < 1)
+      return invalid("admission of slot {}: output id {}: expected a count >= 1, found {}", slot, count.id,
+                     count.count);
+    generated += count.count;
+  }
+  if (generated > shape.max_model_len) {
+    return invalid("admission of slot {}: output_counts: expected at most the context of {}, found {}", slot,
+                   shape.max_model_len, generated);
+  }
+  return Ok{};
+}
+
+Status check_allowed(const SamplingParams& p, int32_t slot, int64_t vocab_size) {
+  const auto outside = [&](TokenId id) { return id < 0 || id >= vocab_size; };
+  if (p.logit_bias.size() > kMaxLogitBias) {
+    return invalid("admission of slot {}: logit_bias: expected at most {} ids, found {}", slot, kMaxLogitBias,
+                   p.logit_bias.size());
+  }
+  std::array<TokenId, kMaxLogitBias> sorted;
+  size_t count = 0;
+  for (const LogitBias& bias : p.logit_bias) {
+    if (outside(bias.id))
+      return invalid("admission of slot {}: biased id {} is outside the vocabulary of {}", slot, bias.id, vocab_size);
+    if (!std::isfinite(bias.bias))
+      return invalid("admission of slot {}: logit_bias of id {}: expected a finite number", slot, bias.id);
+    sorted[count++] = bias.id;
+  }
+  std::sort(sorted.begin(), sorted.begin() + count);
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.begin() + count);
+  if (twice != sorted.begin() + count) return invalid("admission of slot {}: biased id {} twice", slot, *twice);
+  for (const TokenId id : p.allowed_ids) {
+    if (outside(id))
+      return invalid("admission of slot {}: allowed id {} is outside the vocabulary of {}", slot, id, vocab_size);
+  }
+  return Ok{};
+}
+
+Status check_sampling(const SamplingParams& p, int32_t slot, const CoreShape& shape) {
+  const int64_t vocab_size = shape.vocab_size;
   const auto in_vocabulary = [&](TokenId id) { return id >= 0 && id < vocab_size; };
   if (!(p.temperature >= 0.0f) || !std::isfinite(p.temperature)) {
     return invalid("admission of slot {}: temperature: expected a finite number >= 0, found {}", slot, p.temperature);
@@ -43,7 +101,8 @@ Status check_sampling(const SamplingParams& p, int32_t slot, int64_t vocab_size)
     if (!in_vocabulary(id))
       return invalid("admission of slot {}: stop id {} is outside the vocabulary of {}", slot, id, vocab_size);
   }
-  return Ok{};
+  if (auto status = check_allowed(p, slot, vocab_size); !status) return status;
+  return check_penalties(p, slot, shape);
 }
 
 }  // namespace
@@ -79,7 +138,7 @@ Status SubmissionCheck::check_admissions(const Submission& s) {
       return invalid("admission: slot {} is outside the capacity of {}", slot, shape_.slot_capacity);
     if (!first_mark(slot)) return invalid("admission: slot {} twice", slot);
     if (a.epoch.value == 0) return invalid("admission of slot {}: epoch 0 means never owned", slot);
-    if (auto status = check_sampling(a.sampling, slot, shape_.vocab_size); !status) return status;
+    if (auto status = check_sampling(a.sampling, slot, shape_); !status) return status;
   }
   return Ok{};
 }

@@ -1,4 +1,5 @@
-// Philox and the sampling launches one by one against FP64. Their composition is tested in tests/worker/replay.
+// Philox and the sampling launches one by one against FP64, on the CPU and on the emulated GPU alike. Their composition
+// is tested in tests/worker/replay.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,13 +7,19 @@
 #include <limits>
 #include <vector>
 
+#include "common/contract/completion_layout.h"
+#include "kernels/logprobs/lse_state.h"
 #include "kernels/logprobs/sort_key.h"
+#include "kernels/sampling/collect_rows.h"
 #include "kernels/sampling/gumbel_draw.h"
 #include "kernels/sampling/reference.h"
 #include "kernels/sampling/row_scan.h"
 #include "kernels/sampling/threshold_search.h"
+#include "kernels/sampling/token_counts.h"
 #include "kernels/sampling/token_offers.h"
+#include "tests/kernels/transformer/kernel_test_data.h"
 #include "tests/support/logit_rows.h"
+#include "tests/support/sampling_tables.h"
 
 namespace helios {
 namespace {
@@ -151,7 +158,7 @@ struct OneRow {
 };
 
 TEST(RowScan, FindsTheMaximumItsSmallestIdAndNan) {
-  for (const int64_t vocab : {1, 15, 17, 515, 5000, 40001}) {
+  for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 1, 15, 17, 5000, 40001}, 5)) {
     auto logits = testing::model_like_row(vocab, vocab);
     const auto at = std::max_element(logits.begin(), logits.end()) - logits.begin();
     OneRow run(logits);
@@ -191,18 +198,19 @@ TEST(RowScan, CountBoundNeverExceedsTheKthLargest) {
 }
 
 TEST(ThresholdSearch, FindsTheKthLargestLogit) {
+  const int vocab = testing::kEmulatedDevice ? 2011 : 20011;
   for (const float spread : {1.0f, 1e-3f, 50.0f, 1e20f, 1e-28f, 1e36f}) {
-    auto logits = testing::model_like_row(20011, 3);
+    auto logits = testing::model_like_row(vocab, 3);
     for (float& logit : logits) logit *= spread;
     auto sorted = logits;
     std::sort(sorted.begin(), sorted.end(), std::greater<>());
     OneRow run(logits);
-    for (const int k : {1, 2, 20, 255, 256, 1000, 20010, 20011}) {
+    for (const int k : {1, 2, 20, 255, 256, 1000, vocab - 1, vocab}) {
       int rounds = 0;
       EXPECT_EQ(run.kth_largest(k, &rounds), sorted[k - 1]) << k << " of spread " << spread;
       EXPECT_LE(rounds, kLinearRounds + kRadixRounds);
     }
-    EXPECT_EQ(run.kth_largest(20012), run.row.floor);  // more than there are: everything stays
+    EXPECT_EQ(run.kth_largest(vocab + 1), run.row.floor);  // more than there are: everything stays
   }
 }
 
@@ -219,7 +227,7 @@ TEST(ThresholdSearch, EqualAndSignedZeroLogits) {
 
 TEST(ThresholdSearch, FindsTheShareOfMass) {
   for (const float temperature : {0.05f, 0.3f, 1.0f, 2.5f, 40.0f}) {
-    const auto logits = testing::model_like_row(20011, 13);
+    const auto logits = testing::model_like_row(testing::kEmulatedDevice ? 2011 : 20011, 13);
     SamplingRow parameters;
     parameters.temperature = temperature;
     OneRow run(logits, parameters);
@@ -246,7 +254,7 @@ TEST(ThresholdSearch, FindsTheShareOfMass) {
 
 TEST(GumbelDraw, SkipsNothingThatWins) {  // the bound on noise is only a matter of speed
   testing::Random random(3);
-  for (int trial = 0; trial < 90; ++trial) {
+  for (int trial = 0; trial < (testing::kEmulatedDevice ? 24 : 90); ++trial) {
     const int64_t vocab = 1 + random.below(6000);
     SamplingRow parameters;
     const float temperatures[] = {1e-4f, 0.1f, 0.7f, 1.0f, 3.0f, 1000.0f};
@@ -279,6 +287,284 @@ TEST(GumbelDraw, SkipsNothingThatWins) {  // the bound on noise is only a matter
     ASSERT_EQ(best.id, reference::sampled_token(logits, definition, parameters.noise.seed, parameters.noise.position))
         << trial;
   }
+}
+
+// Both devices find the same FP32 weights, so the same integers; a count's bins are counts.
+TEST(ThresholdSearch, BinsHoldEveryIdOnce) {
+  const auto logits = testing::model_like_row(3001, 21);
+  OneRow run(logits);
+  for (const bool by_mass : {false, true}) {
+    ThresholdSearch search = by_mass ? ThresholdSearch::by_share(0, run.row.floor, run.row.max, 0.5f, 1.0f)
+                                     : ThresholdSearch::by_count(0, run.row.floor, run.row.max, 5);
+    std::vector<uint64_t> bins(2 * kSearchBins, 0);
+    std::fill(bins.begin() + kSearchBins, bins.end(), 0xdead);  // of a search that is not active: left alone
+    const int32_t active = 0, num_active = 1;
+    search_bins({.rows = &run.row,
+                 .scans = run.scans.data(),
+                 .shard = run.view,
+                 .searches = &search,
+                 .active = &active,
+                 .num_active = &num_active,
+                 .max_rows = 2,
+                 .bins = bins.data()},
+                run.pool);
+    const LinearBins linear(search.high, search.window);
+    std::vector<uint64_t> expected(kSearchBins);
+    for (const float logit : logits) {
+      expected[linear.of(logit)] += by_mass ? mass_of(exp_nonpositive(logit - run.row.max)) : 1;
+    }
+    expected.insert(expected.end(), kSearchBins, 0xdead);
+    EXPECT_EQ(bins, expected) << by_mass;
+  }
+}
+
+TEST(CollectRows, NumbersScratchAndFilteredRowsInOrder) {
+  constexpr int kRows = 70, kMost = 72;  // more than two warps
+  testing::SamplingTables tables(kMost, 100, {0, 100});
+  std::vector<int32_t> slots, positions;
+  std::vector<int> scratch, filter;
+  int scratched = 0, filtered = 0;
+  for (int r = 0; r < kRows; ++r) {
+    const int slot = kRows - r;
+    reference::TransformDefinition transform;
+    if (r % 5 == 1) transform.logit_bias = {{3, 1.0f}};
+    if (r % 5 == 2) transform.forbidden_ids = {4};
+    if (r % 7 == 3) transform.presence_penalty = 0.5;
+    if (r % 9 == 4) transform.allowed_ids = {1, 2};
+    SlotSampling sampling{.temperature = 1.0f, .seed = static_cast<uint64_t>(slot)};
+    if (r % 3 == 1) sampling.top_k = 5;
+    if (r % 4 == 2) sampling.top_p = 0.5f;
+    if (r % 11 == 5) sampling.min_p = 0.5f;
+    if (r % 6 == 1) sampling.temperature = 0.0f;  // filters do not count then
+    tables.set(slot, sampling, transform);
+    const bool absent = r % 13 == 7;
+    const bool transformed = !absent && (r % 5 == 1 || r % 5 == 2 || r % 7 == 3 || r % 9 == 4);
+    const bool filters = !absent && r % 6 != 1 && (r % 3 == 1 || r % 4 == 2 || r % 11 == 5);
+    slots.push_back(absent ? -1 : slot);
+    positions.push_back(1000 + r);
+    scratch.push_back(transformed ? scratched++ : -1);
+    filter.push_back(filters ? filtered++ : -1);
+  }
+  std::vector<SamplingRow> rows(kMost);
+  rows[kRows].slot = 4711;  // guard
+  std::vector<int32_t> places(kMost, -5);
+  const std::vector<float> logits(kMost * 7), room(kMost * 7);
+  int32_t num_filtered = -1;
+  const int32_t num_rows = kRows;
+  StepCounters counters;
+  ThreadPool pool(1);
+  collect_rows({.logits = logits.data(),
+                .stride = 7,
+                .scratch = room.data(),
+                .num_rows = &num_rows,
+                .max_rows = kMost,
+                .row_slots = slots.data(),
+                .row_positions = positions.data(),
+                .tables = tables.view(),
+                .vocab_size = 100,
+                .rows = rows.data(),
+                .filtered = places.data(),
+                .num_filtered = &num_filtered,
+                .counters = &counters},
+               pool);
+  EXPECT_EQ(num_filtered, filtered);
+  EXPECT_EQ(counters.sampler_rows_filtered, scratched);
+  EXPECT_EQ(rows[kRows].slot, 4711);
+  EXPECT_EQ(places[filtered], -5);
+  for (int r = 0; r < kRows; ++r) {
+    EXPECT_EQ(rows[r].slot, slots[r]);
+    EXPECT_EQ(rows[r].scratch, scratch[r]) << r;
+    EXPECT_EQ(rows[r].filter, filter[r]) << r;
+    if (filter[r] >= 0) {
+      EXPECT_EQ(places[filter[r]], r);
+    }
+    if (slots[r] < 0) continue;
+    EXPECT_EQ(rows[r].logits, scratch[r] >= 0 ? room.data() + 7 * scratch[r] : logits.data() + 7 * r);
+    EXPECT_EQ(rows[r].noise.position, positions[r]);
+    EXPECT_EQ(rows[r].noise.seed, static_cast<uint64_t>(slots[r]));
+  }
+}
+
+TEST(CollectRows, ParametersBecomeWhatKernelsCanUse) {
+  const auto made = [](SlotSampling s) { return make_sampling_row(s, 3, 9, 100); };
+  EXPECT_TRUE(made({.temperature = 9e-6f}).greedy);
+  EXPECT_TRUE(made({.temperature = std::numeric_limits<float>::quiet_NaN()}).greedy);
+  EXPECT_FALSE(made({.temperature = 1e-5f}).greedy);
+  EXPECT_EQ(made({.temperature = 1e30f}).temperature, 1e10f);
+  EXPECT_EQ(made({.top_k = 100}).top_k, 0);
+  EXPECT_EQ(made({.top_k = 99}).top_k, 99);
+  EXPECT_EQ(made({.top_k = -4}).top_k, 0);
+  EXPECT_EQ(made({.min_p = 7.0f}).min_p, 1.0f);
+  EXPECT_EQ(made({.top_p = -1.0f}).top_p, 0.0f);
+}
+
+// Every rank's part of scratch against the definition, with guards between rows; raw logits and the scratch of rows
+// that are not transformed stay as they are (R2, R18).
+void expect_transformed(int64_t vocab, int world, Rank rank) {
+  const VocabLayout layout(vocab);
+  const ShardTiles shard = make_shard_tiles(layout, rank, world);
+  const Range ids = layout.shard(rank, world);
+  const int64_t stride = layout.shard_stride(world) + 3;  // guards behind a row
+  const auto whole = testing::model_like_row(vocab, vocab + 1);
+  const auto kinds = testing::transform_kinds(whole, vocab + 2);
+  const int num_rows = static_cast<int>(kinds.size()) + 2;  // a plain row, and none
+
+  constexpr float kGuard = -12345.0f;
+  std::vector<float> logits(num_rows * stride, kGuard), scratch(num_rows * stride, kGuard);
+  testing::SamplingTables tables(num_rows, vocab, ids);
+  std::vector<SamplingRow> rows(num_rows);
+  for (int r = 0; r < num_rows; ++r) {
+    std::copy(whole.begin() + ids.begin, whole.begin() + ids.end, logits.begin() + r * stride);
+    if (r < static_cast<int>(kinds.size())) tables.set(r, {}, kinds[r]);
+    rows[r].slot = r == num_rows - 1 ? -1 : r;
+    rows[r].scratch = r < static_cast<int>(kinds.size()) ? static_cast<int>(kinds.size()) - r : -1;
+    rows[r].logits = rows[r].scratch >= 0 ? scratch.data() + rows[r].scratch * stride : logits.data() + r * stride;
+  }
+  const auto raw = logits;
+  std::vector<TileScan> scans(num_rows * shard.num_tiles() + 1, {kGuard, 77});
+  std::vector<float> lane_max(scans.size() * kTileLanes, kGuard);
+  const int32_t count = num_rows;
+  ThreadPool pool(2);
+  scan_rows({.logits = logits.data(),
+             .stride = stride,
+             .scratch = scratch.data(),
+             .num_rows = &count,
+             .max_rows = num_rows,
+             .rows = rows.data(),
+             .tables = tables.view(),
+             .shard = {shard.tiles.data(), shard.num_tiles(), shard.first_id, shard.width},
+             .scans = scans.data(),
+             .lane_max = lane_max.data()},
+            pool);
+  EXPECT_EQ(logits, raw);
+  EXPECT_EQ(scans.back().has_nan, 77);
+  for (int r = 0; r < num_rows; ++r) {
+    if (rows[r].slot < 0) continue;
+    std::vector<double> expected = reference::widened(whole);
+    if (rows[r].scratch >= 0) expected = reference::transformed_logits(whole, kinds[r]);
+    for (int64_t id = ids.begin; id < ids.end; ++id) {
+      const float found = rows[r].logits[id - ids.begin];
+      if (std::isinf(expected[id])) {
+        ASSERT_EQ(found, -kInf) << "row " << r << ", id " << id;
+      } else {
+        // Three FP32 roundings, of numbers up to a few dozens.
+        ASSERT_NEAR(found, expected[id], 1e-5) << "row " << r << ", id " << id;
+      }
+    }
+    for (int t = 0; t < shard.num_tiles(); ++t) {
+      const VocabTile& tile = shard.tiles[t];
+      const float* columns = rows[r].logits + tile.begin;
+      const TileScan& scan = scans[r * shard.num_tiles() + t];
+      EXPECT_EQ(scan.max, *std::max_element(columns, columns + tile.width));
+      EXPECT_EQ(scan.has_nan, 0);
+      for (int lane = 0; lane < kTileLanes; ++lane) {
+        float most = -kInf;
+        for (int i = lane; i < tile.width; i += kTileLanes) most = std::max(most, columns[i]);
+        EXPECT_EQ(lane_max[(r * shard.num_tiles() + t) * kTileLanes + lane], most);
+      }
+    }
+  }
+  for (int r = 0; r < num_rows; ++r) {
+    const bool used = r >= 1 && r <= static_cast<int>(kinds.size());  // scratch rows given above
+    for (int64_t c = used ? ids.size() : 0; c < stride; ++c) ASSERT_EQ(scratch[r * stride + c], kGuard) << r;
+  }
+}
+
+TEST(ScanRows, TransformsAsDefined) {
+  for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 17, 5000, 40001}, 3)) {
+    for (const int world : {1, 2, 4}) {
+      for (int rank = 0; rank < world; ++rank) {
+        SCOPED_TRACE(::testing::Message() << "V " << vocab << ", rank " << rank << " of " << world);
+        expect_transformed(vocab, world, Rank(rank));
+      }
+    }
+  }
+}
+
+TEST(TokenTransforms, PenaltiesOnSpecialValues) {
+  const SlotSampling sampling{.repetition_penalty = 2.0f, .frequency_penalty = 0.5f, .presence_penalty = 0.25f};
+  EXPECT_EQ(penalized(3.0f, sampling, 0), 1.5f);
+  EXPECT_EQ(penalized(-3.0f, sampling, 0), -6.0f);
+  EXPECT_EQ(penalized(3.0f, sampling, 2), 1.5f - 1.0f - 0.25f);
+  EXPECT_EQ(penalized(-kInf, sampling, 3), -kInf);
+  EXPECT_TRUE(std::isnan(penalized(std::numeric_limits<float>::quiet_NaN(), sampling, 1)));
+}
+
+struct CountRun {
+  static constexpr int kSlots = 5, kWidth = 40, kFirst = 100, kMost = 6;
+  std::vector<SlotSampling> sampling = std::vector<SlotSampling>(kSlots);
+  std::vector<int32_t> counts = std::vector<int32_t>(kSlots * kWidth, 9);
+  ThreadPool pool{1};
+};
+
+TEST(TokenCounts, BeginWithWhatWasGeneratedBefore) {
+  CountRun run;
+  for (const int slot : {1, 2, 4}) {
+    run.sampling[slot] = {.presence_penalty = 1.0f, .num_generated = slot + 1, .counts_due = slot != 4};
+  }
+  std::vector<TokenId> generated(CountRun::kSlots * 10, 101);
+  const std::vector<TokenId> of_two = {139, 100, 99, 140, 100};  // three of them here; the last is not counted yet
+  std::copy(of_two.begin(), of_two.end(), generated.begin() + 20);
+  begin_token_counts({.sampling = run.sampling.data(),
+                      .capacity = CountRun::kSlots,
+                      .generated = generated.data(),
+                      .generated_stride = 10,
+                      .token_counts = run.counts.data(),
+                      .counts_stride = CountRun::kWidth,
+                      .first_id = CountRun::kFirst,
+                      .width = CountRun::kWidth},
+                     run.pool);
+  std::vector<int32_t> expected(CountRun::kSlots * CountRun::kWidth, 9);
+  std::fill_n(expected.begin() + CountRun::kWidth, 2 * CountRun::kWidth, 0);
+  expected[CountRun::kWidth + 1] = 2;
+  expected[2 * CountRun::kWidth + 39] = 1;
+  expected[2 * CountRun::kWidth] = 1;
+  EXPECT_EQ(run.counts, expected);
+  for (const SlotSampling& s : run.sampling) EXPECT_EQ(s.counts_due, 0);
+}
+
+TEST(TokenCounts, FollowTheRecordsThatTheCommitWrote) {
+  constexpr int kTokens = 4, kWords = record_words(kTokens);
+  CountRun run;
+  std::fill(run.counts.begin(), run.counts.end(), 0);
+  for (SlotSampling& s : run.sampling) s.frequency_penalty = 1.0f;
+  run.sampling[4] = {};  // no penalties
+  std::vector<int64_t> records(2 * CountRun::kSlots * kWords, 0);
+  const auto write = [&](int half, int slot, int64_t epoch, std::vector<int64_t> tokens) {
+    int64_t* record = records.data() + (half * CountRun::kSlots + slot) * kWords;
+    record[record_word::kSlot] = slot;
+    record[record_word::kEpoch] = epoch;
+    record[record_word::kEmitted] = static_cast<int64_t>(tokens.size());
+    std::copy(tokens.begin(), tokens.end(), record + record_word::kTokens);
+  };
+  write(0, 0, 1, {101});
+  write(1, 0, 1, {102, 102, 99, 140});  // two of them in this shard
+  write(0, 1, 7, {103});                // another tenant's
+  write(0, 2, 3, {});                   // nothing emitted
+  write(1, 3, 3, {104});
+  write(0, 3, 3, {105});
+  write(0, 4, 3, {106});
+  const std::vector<int32_t> slots = {0, 1, 2, 3, 4, 0}, halves = {1, 0, 0, 0, 0, 0};
+  const std::vector<uint32_t> epochs = {1, 6, 3, 3, 3, 1};
+  const int32_t num_rows = 5;  // the sixth is not this step's
+  count_tokens({.sampling = run.sampling.data(),
+                .num_rows = &num_rows,
+                .max_rows = CountRun::kMost,
+                .row_slots = slots.data(),
+                .row_epochs = epochs.data(),
+                .row_halves = halves.data(),
+                .records = records.data(),
+                .capacity = CountRun::kSlots,
+                .token_capacity = kTokens,
+                .token_counts = run.counts.data(),
+                .counts_stride = CountRun::kWidth,
+                .first_id = CountRun::kFirst,
+                .width = CountRun::kWidth},
+               run.pool);
+  std::vector<int32_t> expected(CountRun::kSlots * CountRun::kWidth, 0);
+  expected[2] = 2;
+  expected[3 * CountRun::kWidth + 5] = 1;
+  EXPECT_EQ(run.counts, expected);
 }
 
 }  // namespace
