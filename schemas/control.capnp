@@ -137,6 +137,12 @@ enum RankState {
   lost @4;
 }
 
+# One of a rank's own counters, as its /metrics names it.
+struct CounterValue {
+  name @0 :Text;            # helios_..., at most 64 of a-z, 0-9 and _
+  value @1 :Float64;        # finite
+}
+
 struct Heartbeat {
   incarnation @0 :UInt32;
   state @1 :RankState;
@@ -144,6 +150,7 @@ struct Heartbeat {
   busyForMs @3 :Int64;      # 0 when idle
   residentBytes @4 :Int64;
   loadProgress @5 :Float64; # 0 to 1
+  counters @6 :List(CounterValue);  # at most 64; empty in the coordinator's echo
 }
 
 struct Fault {

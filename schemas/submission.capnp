@@ -30,7 +30,18 @@ enum Operation {
   scoredPrefill @12;  # prompt scoring: SCORED_PREFILL = 12
 }
 
-# How one sequence chooses its tokens, already validated by the coordinator. Readers refuse NaN and out-of-range values.
+struct LogitBias {
+  id @0 :Int32;
+  bias @1 :Float32;  # finite, in [-100, 100]
+}
+
+struct TokenCount {
+  id @0 :Int32;
+  count @1 :Int32;  # >= 1
+}
+
+# How one sequence chooses its tokens, already validated by the coordinator. Readers refuse NaN, out-of-range values and
+# an id that is listed twice.
 struct SamplingParams {
   temperature @0 :Float32;  # finite, >= 0; 0 is greedy
   topP @1 :Float32;         # (0, 1]
@@ -42,6 +53,13 @@ struct SamplingParams {
   ignoreEos @7 :Bool;
   eosId @8 :Int32;          # -1: none
   stopIds @9 :List(Int32);  # at most 64
+  logitBias @10 :List(LogitBias);       # distinct ids, at most 1024
+  allowedIds @11 :List(Int32);          # distinct; empty: every id
+  repetitionPenalty @12 :Float32 = 1;   # finite, > 0; 1 is off
+  frequencyPenalty @13 :Float32;        # [-2, 2]
+  presencePenalty @14 :Float32;         # [-2, 2]
+  promptIds @15 :List(Int32);           # distinct ids of the prompt; only with a repetition penalty
+  outputCounts @16 :List(TokenCount);   # distinct ids generated before a readmission; only with a penalty
 }
 
 struct SlotAdmission {

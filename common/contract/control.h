@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "common/base/ids.h"
 #include "common/contract/core_manifest.h"
@@ -62,6 +63,14 @@ struct Ready {
 enum class RankState : int32_t { kStarting = 0, kLoading = 1, kReady = 2, kDraining = 3, kLost = 4 };
 std::string_view to_string(RankState state);
 
+/// One of a rank's own counters, as its /metrics names it.
+struct CounterValue {
+  std::string name;  // helios_..., at most 64 of a-z, 0-9 and _
+  double value = 0.0;
+  friend bool operator==(const CounterValue&, const CounterValue&) = default;
+};
+inline constexpr int kMaxCounters = 64;
+
 /// Every 100 ms from each rank, also while it loads. `busy_for_ms`: how long the oldest step in flight has been the
 /// oldest; 0 when idle. `last_sequence`: the last submission that the rank has taken.
 struct Heartbeat {
@@ -71,6 +80,7 @@ struct Heartbeat {
   int64_t busy_for_ms = 0;
   int64_t resident_bytes = 0;
   double load_progress = 0.0;  // 0..1 while loading
+  std::vector<CounterValue> counters;  // of its steps, not older than half a second; at most kMaxCounters
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 

@@ -9,17 +9,18 @@
 namespace helios {
 
 inline constexpr int kMaxLogitBias = 1024;  // biased ids of a slot
+inline constexpr float kMaxBias = 100.0f;   // of one id, either way
 inline constexpr int kMaxStopIds = 64;      // a slot's stop ids on the device, the model's EOS ids apart
 
 struct LogitBias {
   TokenId id = -1;
-  float bias = 0.0f;  // added to the raw logit, in filtering scratch
+  float bias = 0.0f;  // [-kMaxBias, kMaxBias], added to the raw logit in filtering scratch
   friend bool operator==(const LogitBias&, const LogitBias&) = default;
 };
 
 struct TokenCount {
   TokenId id = -1;
-  int32_t count = 0;
+  int32_t count = 0;  // >= 1
   friend bool operator==(const TokenCount&, const TokenCount&) = default;
 };
 
@@ -51,5 +52,10 @@ struct SamplingParams {
 
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
+
+/// Any of the three: the device counts tokens only then.
+inline bool has_penalty(const SamplingParams& p) {
+  return p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f;
+}
 
 }  // namespace helios

@@ -64,11 +64,11 @@ std::string encode_completion(const Completion& completion) {
     set_words(payloads[i].initWords(completion.payloads[i].words.size()), completion.payloads[i].words);
   }
   to.setBytesCopied(completion.bytes_copied);
-  return to_bytes(builder);
+  return to_bytes(MessageKind::kCompletion, builder);
 }
 
 Result<Completion> decode_completion(std::span<const std::byte> bytes) {
-  return read_message<schema::Completion>("completion", bytes,
+  return read_message<schema::Completion>(MessageKind::kCompletion, "completion", bytes,
                                           [](schema::Completion::Reader reader) { return read(reader); });
 }
 

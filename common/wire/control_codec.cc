@@ -184,6 +184,21 @@ void write(const Heartbeat& from, schema::Heartbeat::Builder to) {
   to.setBusyForMs(from.busy_for_ms);
   to.setResidentBytes(from.resident_bytes);
   to.setLoadProgress(from.load_progress);
+  auto counters = to.initCounters(from.counters.size());
+  for (uint32_t i = 0; i < from.counters.size(); ++i) {
+    counters[i].setName(from.counters[i].name);
+    counters[i].setValue(from.counters[i].value);
+  }
+}
+
+/// Counters are printed as metrics: a name must not be able to say anything else there.
+CounterValue read(schema::CounterValue::Reader from) {
+  constexpr double kMaxDouble = std::numeric_limits<double>::max();
+  CounterValue to{text("counter", from.getName(), 64), in_range("counter", from.getValue(), -kMaxDouble, kMaxDouble)};
+  const bool ours = to.name.starts_with("helios_") &&
+                    to.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+  if (!ours) throw Malformed{"counter: expected a name helios_[a-z0-9_]*, found \"" + to.name + "\""};
+  return to;
 }
 
 Heartbeat read(schema::Heartbeat::Reader from) {
@@ -195,6 +210,9 @@ Heartbeat read(schema::Heartbeat::Reader from) {
   to.busy_for_ms = in_range("busy_for_ms", from.getBusyForMs(), 0, kMaxInt64);
   to.resident_bytes = in_range("resident_bytes", from.getResidentBytes(), 0, kMaxInt64);
   to.load_progress = in_range("load_progress", from.getLoadProgress(), 0.0, 1.0);
+  const auto counters = from.getCounters();
+  to.counters.reserve(list_size("counters", counters.size(), kMaxCounters));
+  for (const auto counter : counters) to.counters.push_back(read(counter));
   return to;
 }
 
@@ -273,11 +291,11 @@ ControlMessage read(schema::Control::Reader from) {
 std::string encode_control(const ControlMessage& message) {
   capnp::MallocMessageBuilder builder;
   std::visit(ControlWriter{builder.initRoot<schema::Control>()}, message);
-  return to_bytes(builder);
+  return to_bytes(MessageKind::kControl, builder);
 }
 
 Result<ControlMessage> decode_control(std::span<const std::byte> bytes) {
-  return read_message<schema::Control>("control message", bytes,
+  return read_message<schema::Control>(MessageKind::kControl, "control message", bytes,
                                        [](schema::Control::Reader reader) { return read(reader); });
 }
 

@@ -88,20 +88,33 @@ std::string one_line(std::string_view value, size_t limit) {
   return out;
 }
 
-std::string to_bytes(capnp::MessageBuilder& builder) {
-  std::string out(capnp::computeSerializedSizeInWords(builder) * sizeof(capnp::word), '\0');
-  kj::ArrayOutputStream stream(kj::arrayPtr(reinterpret_cast<kj::byte*>(out.data()), out.size()));
+std::string to_bytes(MessageKind kind, capnp::MessageBuilder& builder) {
+  const size_t size = capnp::computeSerializedSizeInWords(builder) * sizeof(capnp::word);
+  std::string out(size + sizeof(uint64_t), '\0');
+  kj::ArrayOutputStream stream(kj::arrayPtr(reinterpret_cast<kj::byte*>(out.data()), size));
   capnp::writeMessage(stream, builder);
+  const uint64_t sum = message_checksum(kind, std::as_bytes(std::span(out.data(), size)));
+  std::memcpy(out.data() + size, &sum, sizeof sum);
   return out;
 }
 
-FramedMessage::FramedMessage(std::span<const std::byte> bytes) {
+std::span<const std::byte> checked(MessageKind kind, std::span<const std::byte> bytes) {
   if (bytes.size() > kMaxMessageBytes) {
     throw Malformed{fmt::format("expected at most {} bytes, found {}", kMaxMessageBytes, bytes.size())};
   }
-  if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0) {
-    throw Malformed{fmt::format("expected whole 8-byte words, found {} bytes", bytes.size())};
+  if (bytes.size() < 2 * sizeof(uint64_t) || bytes.size() % sizeof(uint64_t) != 0) {
+    throw Malformed{fmt::format("expected whole 8-byte words and a checksum, found {} bytes", bytes.size())};
   }
+  const auto message = bytes.first(bytes.size() - sizeof(uint64_t));
+  uint64_t stated = 0;
+  std::memcpy(&stated, bytes.data() + message.size(), sizeof stated);
+  if (const uint64_t sum = message_checksum(kind, message); sum != stated) {
+    throw Malformed{fmt::format("checksum: expected {:016x}, found {:016x}; it was damaged on its way", sum, stated)};
+  }
+  return message;
+}
+
+FramedMessage::FramedMessage(std::span<const std::byte> bytes) {
   const size_t num_words = bytes.size() / sizeof(capnp::word);
   kj::ArrayPtr<const capnp::word> whole(reinterpret_cast<const capnp::word*>(bytes.data()), num_words);
   if (reinterpret_cast<uintptr_t>(bytes.data()) % alignof(uint64_t) != 0) {
@@ -128,3 +141,18 @@ Error truncated(std::string_view name, const kj::Exception& exception) {
 }
 
 }  // namespace helios::wire
+
+namespace helios {
+
+uint64_t message_checksum(MessageKind kind, std::span<const std::byte> words) {
+  uint64_t sum = (words.size() << 8) | static_cast<uint64_t>(kind);
+  for (size_t at = 0; at + sizeof(uint64_t) <= words.size(); at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, words.data() + at, sizeof word);
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15u;  // odd, and the shift is invertible: no change within one word is lost
+    sum ^= sum >> 32;
+  }
+  return sum;
+}
+
+}  // namespace helios

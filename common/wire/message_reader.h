@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "common/wire/codec.h"
 
 namespace helios::wire {
 
@@ -80,7 +81,11 @@ int64_t enum_number(Enum value) {
   return static_cast<int64_t>(static_cast<uint16_t>(value));
 }
 
-std::string to_bytes(capnp::MessageBuilder& builder);
+/// The framed message and, as one last word, its checksum.
+std::string to_bytes(MessageKind kind, capnp::MessageBuilder& builder);
+
+/// What stands before the checksum. Throws Malformed when that says something else.
+std::span<const std::byte> checked(MessageKind kind, std::span<const std::byte> bytes);
 
 /// The framed message, 8-byte aligned (copied when the caller's bytes are not), and exactly as long as it says.
 class FramedMessage {
@@ -96,12 +101,12 @@ class FramedMessage {
 
 Error truncated(std::string_view name, const kj::Exception& exception);
 
-/// Runs decode(Root::Reader) and turns whatever it finds wrong into an Error.
+/// Checks the sum, runs decode(Root::Reader), and turns whatever it finds wrong into an Error.
 template <class Root, class Decode>
-auto read_message(std::string_view name, std::span<const std::byte> bytes, Decode decode)
+auto read_message(MessageKind kind, std::string_view name, std::span<const std::byte> bytes, Decode decode)
     -> Result<decltype(decode(std::declval<typename Root::Reader>()))> {
   try {
-    FramedMessage message(bytes);
+    FramedMessage message(checked(kind, bytes));
     return decode(message.reader().template getRoot<Root>());
   } catch (const Malformed& malformed) {
     return Error{Errc::kInvalidArgument, std::string(name) + ": " + malformed.message};

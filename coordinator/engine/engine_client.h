@@ -50,6 +50,7 @@ struct RankStatus {
   int64_t resident_bytes = 0;
   double load_progress = 0.0;
   MemoryReport memory;
+  std::vector<CounterValue> counters;  // the rank's own, as of its last heartbeat
 };
 
 /// A consistent picture for /health, /readyz and /metrics; taken without stopping the engine.
@@ -93,8 +94,14 @@ class EngineObserver {
     bool logprobs = false;
   };
   virtual void on_finished(const Finished& finished) = 0;
-  /// One decoded frame: whether anyone asked, and the payload bytes that rank 0 copied.
-  virtual void on_frame(bool requested, int64_t payload_bytes_copied) = 0;
+  /// One decoded frame. R26: where nobody asked, no payload was copied and none came.
+  struct Frame {
+    bool requested = false;              // some lane asked for logprobs
+    int64_t records = 0;                 // lanes whose record was read
+    int64_t payload_bytes_copied = 0;    // by rank 0, device to host
+    int64_t payload_bytes_received = 0;  // of those, what travelled: the positions of lanes that asked
+  };
+  virtual void on_frame(const Frame& frame) = 0;
 };
 
 }  // namespace helios

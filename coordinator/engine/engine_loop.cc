@@ -23,13 +23,41 @@ constexpr std::chrono::milliseconds kStopLimit{500};
 
 double seconds(EngineLoop::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
+TokenId id_of(TokenId id) { return id; }
+TokenId id_of(const LogitBias& bias) { return bias.id; }
+
+/// In the vocabulary, and none twice.
+template <class Items>
+bool distinct_ids(const Items& items, int64_t vocab_size) {
+  std::vector<TokenId> ids;
+  ids.reserve(items.size());
+  for (const auto& item : items) ids.push_back(id_of(item));
+  std::sort(ids.begin(), ids.end());
+  return std::adjacent_find(ids.begin(), ids.end()) == ids.end() &&
+         (ids.empty() || (ids.front() >= 0 && ids.back() < vocab_size));
+}
+
+Status check_transformations(const Capabilities& core, const SamplingParams& p) {
+  const bool biases = p.logit_bias.size() <= kMaxLogitBias && distinct_ids(p.logit_bias, core.vocab_size) &&
+                      std::all_of(p.logit_bias.begin(), p.logit_bias.end(),
+                                  [](const LogitBias& bias) { return std::abs(bias.bias) <= kMaxBias; });
+  const bool penalties = std::isfinite(p.repetition_penalty) && p.repetition_penalty > 0.0f &&
+                         std::abs(p.frequency_penalty) <= 2.0f && std::abs(p.presence_penalty) <= 2.0f;
+  if (biases && penalties && distinct_ids(p.allowed_ids, core.vocab_size)) return Ok{};
+  return Error{Errc::kInvalidArgument,
+               fmt::format("transformations out of range: {} biases (at most {}, distinct, each within {}), {} allowed "
+                           "ids (distinct, each under {}), penalties: repetition {}, frequency {}, presence {}",
+                           p.logit_bias.size(), kMaxLogitBias, kMaxBias, p.allowed_ids.size(), core.vocab_size,
+                           p.repetition_penalty, p.frequency_penalty, p.presence_penalty)};
+}
+
 Status check_sampling(const Capabilities& core, const SamplingParams& p) {
   const bool numbers = std::isfinite(p.temperature) && p.temperature >= 0.0f && p.top_p > 0.0f && p.top_p <= 1.0f &&
                        p.min_p >= 0.0f && p.min_p <= 1.0f && p.top_k >= 0 && p.min_tokens >= 0;
   const bool ids =
       p.eos_id >= -1 && p.eos_id < core.vocab_size && p.stop_ids.size() <= kMaxStopIds &&
       std::all_of(p.stop_ids.begin(), p.stop_ids.end(), [&](TokenId id) { return id >= 0 && id < core.vocab_size; });
-  if (numbers && ids) return Ok{};
+  if (numbers && ids) return check_transformations(core, p);
   return Error{
       Errc::kInvalidArgument,
       fmt::format("sampling out of range: temperature {}, top_p {}, min_p {}, top_k {}, min_tokens {}, EOS {}, "
@@ -64,7 +92,18 @@ Status check_sequence(const Capabilities& core, const RequestSpec& spec, int32_t
   return Ok{};
 }
 
+/// A repetition penalty counts the prompt's tokens too: each id once, sorted here on the caller's thread.
+std::vector<TokenId> penalised_prompt(const SequenceRequest& request) {
+  if (request.sampling.repetition_penalty == 1.0f) return {};
+  std::vector<TokenId> ids = request.prompt;
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 RequestSpec spec_of(SequenceRequest request) {
+  request.sampling.prompt_ids = penalised_prompt(request);
+  request.sampling.output_counts.clear();  // nobody is readmitted in this version
   return {.prompt = std::move(request.prompt),
           .sampling = std::move(request.sampling),
           .logprobs = request.logprobs,
@@ -239,7 +278,13 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
   scheduler_->frame_decoded(named);
   if (!observer_) return;
   observer_->on_tokens(prompt_tokens, generated);
-  observer_->on_frame(frame.any_requested(), completion.bytes_copied);
+  EngineObserver::Frame seen{.requested = frame.any_requested(),
+                             .records = static_cast<int64_t>(frame.lanes.size()),
+                             .payload_bytes_copied = completion.bytes_copied};
+  for (const CompletionPayload& payload : completion.payloads) {
+    seen.payload_bytes_received += static_cast<int64_t>(payload.words.size() * sizeof(int32_t));
+  }
+  observer_->on_frame(seen);
 }
 
 /// Posts a lane's events in generation order, then its end if it has one. Returns the tokens posted.
@@ -526,7 +571,8 @@ void EngineLoop::publish() {
                             .status_url = view.status_url,
                             .resident_bytes = view.resident_bytes,
                             .load_progress = view.load_progress,
-                            .memory = view.memory});
+                            .memory = view.memory,
+                            .counters = view.counters});
     last_seen.push_back(view.last_seen);
   }
   std::lock_guard lock(status_mutex_);

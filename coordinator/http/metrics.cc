@@ -1,8 +1,10 @@
 #include "coordinator/http/metrics.h"
 
-#include <array>
-#include <mutex>
+#include <map>
+#include <string>
+#include <string_view>
 
+#include <fmt/format.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -79,6 +81,9 @@ struct ServerMetrics::Impl {
   Counter& frames_silent = frames.Add(labels("logprobs", "false"));
   Counter& payload_bytes =
       counter("helios_logprob_payload_bytes_total", "Payload bytes that rank 0 copied to the host.");
+  Counter& payload_received =
+      counter("helios_logprob_payload_received_bytes_total", "Payload bytes that came with completions.");
+  Counter& records = counter("helios_completion_records_total", "Records read: lanes of completion frames.");
   prometheus::Family<Counter>& responses = counters("helios_http_responses_total", "HTTP responses, by status.");
   Gauge& ready = gauge("helios_ready", "1 when a request would be served.");
   prometheus::Family<Gauge>& rank_up = gauges("helios_rank_ready", "1 when the rank is ready.");
@@ -86,6 +91,40 @@ struct ServerMetrics::Impl {
       gauges("helios_rank_heartbeat_age_seconds", "Since the rank's last heartbeat.");
   prometheus::Family<Gauge>& rank_memory = gauges("helios_rank_resident_bytes", "The rank's resident memory.");
 };
+
+namespace {
+
+/// The ranks' own counters under their own names, one series a rank: one scrape of the coordinator shows the whole set.
+/// What they mean is said by each rank's own /metrics.
+std::string rank_counters(const EngineStatus& status, const std::string& model_name) {
+  std::map<std::string_view, std::string> families;
+  for (const RankStatus& rank : status.ranks) {
+    for (const CounterValue& counter : rank.counters) {
+      std::string& samples = families[counter.name];
+      if (samples.empty()) {
+        samples = fmt::format("# HELP {0} Of a rank, as of its last heartbeat.\n# TYPE {0} {1}\n", counter.name,
+                              counter.name.ends_with("_total") ? "counter" : "gauge");
+      }
+      samples += fmt::format("{}{{model_name=\"{}\",rank=\"{}\"}} {}\n", counter.name, model_name, rank.rank.value,
+                             counter.value);
+    }
+  }
+  std::string out;
+  for (const auto& [name, samples] : families) out += samples;
+  return out;
+}
+
+/// As the text format wants a label's value.
+std::string escaped(const std::string& value) {
+  std::string out;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') out += '\\';
+    c == '\n' ? out += "\\n" : out += c;
+  }
+  return out;
+}
+
+}  // namespace
 
 ServerMetrics::ServerMetrics(const std::string& model_name) : impl_(std::make_unique<Impl>(model_name)) {
   // Series exist from the start, so that a rate over them is right from the first event on.
@@ -120,9 +159,11 @@ void ServerMetrics::on_finished(const Finished& finished) {
   impl_->e2e.Observe(finished.e2e_seconds);
 }
 
-void ServerMetrics::on_frame(bool requested, int64_t payload_bytes_copied) {
-  (requested ? impl_->frames_requested : impl_->frames_silent).Increment();
-  impl_->payload_bytes.Increment(static_cast<double>(payload_bytes_copied));
+void ServerMetrics::on_frame(const Frame& frame) {
+  (frame.requested ? impl_->frames_requested : impl_->frames_silent).Increment();
+  impl_->records.Increment(static_cast<double>(frame.records));
+  impl_->payload_bytes.Increment(static_cast<double>(frame.payload_bytes_copied));
+  impl_->payload_received.Increment(static_cast<double>(frame.payload_bytes_received));
 }
 
 void ServerMetrics::on_choice_finished(std::string_view reason) {
@@ -144,7 +185,8 @@ std::string ServerMetrics::render(const EngineStatus& status) {
     impl_->rank_heartbeat.Add(labels).Set(rank.heartbeat_age_s);
     impl_->rank_memory.Add(labels).Set(static_cast<double>(rank.resident_bytes));
   }
-  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect()) +
+         rank_counters(status, escaped(impl_->model_name));
 }
 
 }  // namespace helios

@@ -1,6 +1,7 @@
 // What /metrics says: vLLM's names where it has one, so that dashboards work unchanged; helios_ for what is ours.
 //
-// The engine thread and the connections count (atomics inside); a scrape adds the gauges from an EngineStatus.
+// The engine thread and the connections count (atomics inside); a scrape adds what an EngineStatus says, the ranks' own
+// counters included.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@ class ServerMetrics final : public EngineObserver {
   void on_first_token(double queue_seconds, double time_to_first_token_seconds) override;
   void on_inter_token(double seconds) override;
   void on_finished(const Finished& finished) override;
-  void on_frame(bool requested, int64_t payload_bytes_copied) override;
+  void on_frame(const Frame& frame) override;
 
   // Connections. `reason`: "stop", "length", "abort" (the client left) or "error".
   void on_choice_finished(std::string_view reason);

@@ -93,7 +93,11 @@ void RankSet::on_message(const std::string& identity, const ControlMessage& mess
   if (const auto* hello = std::get_if<Hello>(&message)) return on_hello(identity, *hello, now);
   if (const auto* heartbeat = std::get_if<Heartbeat>(&message)) {
     // Everybody gets an echo, also a rank that waits for its place: it asks whether we live.
-    if (!former_.contains(identity)) (void)send_(identity, *heartbeat);
+    if (!former_.contains(identity)) {
+      Heartbeat echo = *heartbeat;
+      echo.counters.clear();
+      (void)send_(identity, echo);
+    }
   }
   Member* member = find(identity);
   if (!member) return;  // of an earlier life, or a stranger
@@ -220,6 +224,7 @@ void RankSet::open_if_agreed(TimePoint now) {
 void RankSet::on_heartbeat(Member& member, const Heartbeat& heartbeat, TimePoint now) {
   View& view = views_[member.hello.rank.value];
   view.resident_bytes = heartbeat.resident_bytes;
+  view.counters = heartbeat.counters;
   if (view.state == RankState::kLoading) view.load_progress = std::clamp(heartbeat.load_progress, 0.0, 1.0);
   version_ += 1;
   if (heartbeat.state == RankState::kDraining || heartbeat.state == RankState::kLost) {

@@ -56,6 +56,7 @@ class RankSet {
     int64_t resident_bytes = 0;
     double load_progress = 0.0;
     MemoryReport memory;
+    std::vector<CounterValue> counters;  // of the rank's last heartbeat
   };
 
   /// `host_key`: our own; ranks that show the same are watched by pid.

@@ -159,11 +159,18 @@ class ScriptedRank {
   }
 
   void on_message(const ZmqMessage& message) {
+    if (message.frames.size() != 2 || message.frames[0].size() != 1) return;
     const auto bytes = std::as_bytes(std::span(message.frames.at(1)));
     if (static_cast<MessageKind>(message.frames.at(0).at(0)) == MessageKind::kSubmission) {
       auto submission = decode_submission(bytes);
-      if (!submission) return;
+      if (!submission || submission->incarnation != incarnation_ || faulty_) return;  // refused, as a real rank does
       std::lock_guard lock(mutex_);
+      if (submission->sequence.value != ++last_sequence_) {
+        faulty_ = true;
+        outbox_.push_back(Fault{incarnation_, "sequence gap: submission " + std::to_string(submission->sequence.value) +
+                                                  " after " + std::to_string(last_sequence_ - 1)});
+        return;
+      }
       submissions_.push_back(*submission);
       work_.push_back(*std::move(submission));
       max_backlog_ = std::max(max_backlog_.load(), static_cast<int>(work_.size()));
@@ -301,6 +308,8 @@ class ScriptedRank {
   std::vector<StoreValue> store_values_;
   std::string collective_;
   std::deque<Submission> work_;  // the rank's thread only, as all below
+  uint64_t last_sequence_ = 0;
+  bool faulty_ = false;  // has said so, and does nothing more
   std::vector<Slot> slots_;
   std::thread thread_;  // last: runs while the rest lives
 };

@@ -196,12 +196,17 @@ void CoordinatorLink::watch_the_clock(Clock::time_point now) {
 
 Heartbeat CoordinatorLink::heartbeat() const {
   const RankVitals::Steps steps = vitals_.steps();
+  std::vector<CounterValue> counters;
+  for (Executor::Counter& counter : vitals_.counters()) {
+    if (counters.size() < kMaxCounters) counters.push_back({std::move(counter.name), counter.value});
+  }
   return {.incarnation = vitals_.incarnation(),
           .state = vitals_.state(),
           .last_sequence = steps.last_sequence,
           .busy_for_ms = steps.busy_for.count(),
           .resident_bytes = resident_bytes(),
-          .load_progress = std::clamp(vitals_.load_progress(), 0.0, 1.0)};
+          .load_progress = std::clamp(vitals_.load_progress(), 0.0, 1.0),
+          .counters = std::move(counters)};
 }
 
 void CoordinatorLink::say_hello_and_heartbeat(ZmqSocket& socket, Clock::time_point now) {

@@ -15,8 +15,22 @@ using testing::bytes_of;
 using testing::RandomMessages;
 using testing::same_message;
 
-/// All three decoders on the same bytes; each either refuses with a one-line message or is stable under re-encoding.
-/// Returns how many accepted.
+/// The same bytes with the checksum that they would need, so that what fuzz does to them reaches the decoder.
+std::string sealed(MessageKind kind, std::span<const std::byte> bytes) {
+  const auto words = bytes.first(bytes.size() / 8 * 8);
+  const uint64_t sum = message_checksum(kind, words);
+  std::string out(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return out.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+}
+/// A message without its checksum.
+std::string body_of(std::string encoded) {
+  encoded.resize(encoded.size() - 8);
+  return encoded;
+}
+std::string encode(const Submission& m) { return body_of(encode_submission(m)); }
+
+/// All three decoders on the same bytes, checksum added; each either refuses with a one-line message or is stable under
+/// re-encoding. Returns how many accepted.
 int decode_anything(std::span<const std::byte> bytes) {
   int accepted = 0;
   const auto check_error = [](const Error& error) {
@@ -24,10 +38,13 @@ int decode_anything(std::span<const std::byte> bytes) {
     EXPECT_FALSE(error.message.empty());
     EXPECT_EQ(error.message.find('\n'), std::string::npos) << error.message;
   };
+  const std::string for_submission = sealed(MessageKind::kSubmission, bytes);
+  const std::string for_completion = sealed(MessageKind::kCompletion, bytes);
+  const std::string for_control = sealed(MessageKind::kControl, bytes);
   testing::forget_allocations();
-  const auto submission = decode_submission(bytes);
-  const auto completion = decode_completion(bytes);
-  const auto control = decode_control(bytes);
+  const auto submission = decode_submission(bytes_of(for_submission));
+  const auto completion = decode_completion(bytes_of(for_completion));
+  const auto control = decode_control(bytes_of(for_control));
   EXPECT_LE(testing::largest_allocation(), 64 * bytes.size() + (64 << 10)) << "for " << bytes.size() << " bytes";
   if (submission.ok()) {
     ++accepted;
@@ -52,9 +69,9 @@ int decode_anything(std::span<const std::byte> bytes) {
 
 std::vector<std::string> sample_messages(uint64_t seed) {
   RandomMessages random(seed);
-  std::vector<std::string> out = {encode_submission(random.submission()), encode_completion(random.completion())};
+  std::vector<std::string> out = {encode(random.submission()), body_of(encode_completion(random.completion()))};
   for (size_t kind = 0; kind < RandomMessages::kControlKinds; ++kind)
-    out.push_back(encode_control(random.control(kind)));
+    out.push_back(body_of(encode_control(random.control(kind))));
   return out;
 }
 
@@ -73,6 +90,28 @@ TEST(CodecFuzz, TrailingBytesAreRefused) {
       EXPECT_EQ(decode_anything(bytes_of(whole + std::string(extra, '\0'))), 0);
     }
   }
+}
+
+TEST(CodecFuzz, EveryFlippedBitOfASealedMessageIsRefused) {
+  RandomMessages random(40);
+  for (int round = 0; round < 3; ++round) {
+    const std::string whole = encode_completion(random.completion());
+    const size_t step = std::max<size_t>(1, whole.size() * 8 / 4000);
+    for (size_t bit = 0; bit < whole.size() * 8; bit += step) {
+      std::string flipped = whole;
+      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+      const auto result = decode_completion(bytes_of(flipped));
+      ASSERT_FALSE(result.ok()) << "bit " << bit;
+      EXPECT_NE(result.error().message.find("checksum"), std::string::npos) << result.error().message;
+    }
+  }
+}
+
+TEST(CodecFuzz, AMessageOfOneKindIsNoneOfAnother) {
+  RandomMessages random(41);
+  EXPECT_FALSE(decode_completion(bytes_of(encode_submission(random.submission()))).ok());
+  EXPECT_FALSE(decode_submission(bytes_of(encode_control(random.control(0)))).ok());
+  EXPECT_FALSE(decode_control(bytes_of(encode_completion(random.completion()))).ok());
 }
 
 TEST(CodecFuzz, SingleBitFlipsNeverCrash) {
@@ -135,7 +174,7 @@ std::string with_appended(SubmissionPointer pointer, const std::vector<uint64_t>
                           uint32_t size) {
   Submission empty;
   empty.operation = Operation::kDecode;
-  std::string out = encode_submission(empty);
+  std::string out = encode(empty);
   const size_t target = out.size() / 8;
   const size_t at = kFirstPointerWord + pointer;
   const uint64_t value =
@@ -147,14 +186,18 @@ std::string with_appended(SubmissionPointer pointer, const std::vector<uint64_t>
   return out;
 }
 
+Result<Submission> decode_sealed(const std::string& body) {
+  return decode_submission(bytes_of(sealed(MessageKind::kSubmission, bytes_of(body))));
+}
+
 TEST(CodecFuzz, ListsOfNothingCannotClaimMillionsOfElements) {
   constexpr uint64_t kElements = (1u << 29) - 1;
   const uint64_t tag = kElements << 2;  // struct elements of no words at all
   const std::string message = with_appended(kLanesPointer, {tag}, 7, 0);
-  EXPECT_FALSE(decode_submission(bytes_of(message)).ok());
+  EXPECT_FALSE(decode_sealed(message).ok());
   decode_anything(bytes_of(message));
   const std::string voids = with_appended(kLanesPointer, {}, 0, kElements);
-  EXPECT_FALSE(decode_submission(bytes_of(voids)).ok());
+  EXPECT_FALSE(decode_sealed(voids).ok());
   decode_anything(bytes_of(voids));
 }
 
@@ -168,7 +211,7 @@ TEST(CodecFuzz, PointersThatShareATargetCannotMultiplyIt) {
   }
   words.resize(words.size() + kBlocks / 2);
   const std::string message = with_appended(kBlockUpdatesPointer, words, 7, kUpdates * 2);
-  const auto result = decode_submission(bytes_of(message));  // would be 80 MB of blocks from 96 KB
+  const auto result = decode_sealed(message);  // would be 80 MB of blocks from 96 KB
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, Errc::kTruncatedFrame) << result.error().message;
 }
@@ -176,7 +219,7 @@ TEST(CodecFuzz, PointersThatShareATargetCannotMultiplyIt) {
 TEST(CodecFuzz, OneHonestTargetOfTheSameShapeIsAccepted) {  // the hand-made layout above is what Cap'n Proto reads
   const std::vector<uint64_t> words = {uint64_t{1} << 2 | uint64_t{1} << 32 | uint64_t{1} << 48, 0,
                                        1 | uint64_t{4} << 32 | uint64_t{2} << 35, 0x0000000900000008};
-  const auto result = decode_submission(bytes_of(with_appended(kBlockUpdatesPointer, words, 7, 2)));
+  const auto result = decode_sealed(with_appended(kBlockUpdatesPointer, words, 7, 2));
   ASSERT_TRUE(result.ok()) << result.error().message;
   ASSERT_EQ(result->block_updates.size(), 1u);
   EXPECT_EQ(result->block_updates[0].blocks, (std::vector<int32_t>{8, 9}));

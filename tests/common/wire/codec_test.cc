@@ -98,9 +98,13 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
   base.block_updates.resize(1);
   base.lanes.resize(1);
   base.logprob_token_ids = {{SlotIndex(0), {1}}};
+  // What only travels beside a penalty has one to travel beside.
+  base.admissions[0].sampling.repetition_penalty = 1.25f;
+  base.admissions[0].sampling.logit_bias = {{3, 1.0f}};
+  base.admissions[0].sampling.output_counts = {{3, 1}};
   [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, s9, s10] = base;
   [[maybe_unused]] const auto& [a1, a2, a3] = base.admissions[0];
-  [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8, p9, p10] = a3;
+  [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17] = a3;
   [[maybe_unused]] const auto& [b1, b2, b3] = base.block_updates[0];
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5, l6] = base.lanes[0];
   [[maybe_unused]] const auto& [i1, i2] = base.logprob_token_ids[0];
@@ -124,6 +128,19 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
                                     [](S& s) {
                                       s.admissions[0].sampling.stop_ids = {5, 4};
                                     },
+                                    [](S& s) { s.admissions[0].sampling.logit_bias[0].id = 4; },
+                                    [](S& s) { s.admissions[0].sampling.logit_bias[0].bias = -100.0f; },
+                                    [](S& s) {
+                                      s.admissions[0].sampling.allowed_ids = {2, 0, 1};
+                                    },
+                                    [](S& s) { s.admissions[0].sampling.repetition_penalty = 0.75f; },
+                                    [](S& s) { s.admissions[0].sampling.frequency_penalty = -2.0f; },
+                                    [](S& s) { s.admissions[0].sampling.presence_penalty = 2.0f; },
+                                    [](S& s) {
+                                      s.admissions[0].sampling.prompt_ids = {7, 0};
+                                    },
+                                    [](S& s) { s.admissions[0].sampling.output_counts[0].id = 2; },
+                                    [](S& s) { s.admissions[0].sampling.output_counts[0].count = 9; },
                                     [](S& s) { s.block_updates[0].slot = SlotIndex(3); },
                                     [](S& s) { s.block_updates[0].first = 9; },
                                     [](S& s) {
@@ -253,7 +270,9 @@ TEST(Codec, EveryManifestFieldTravelsOnItsOwn) {
 
 TEST(Codec, EveryHeartbeatFaultAndStoreFieldTravelsOnItsOwn) {
   Heartbeat beat;
-  [[maybe_unused]] const auto& [h1, h2, h3, h4, h5, h6] = beat;
+  beat.counters = {{"helios_a_total", 1.0}};
+  [[maybe_unused]] const auto& [h1, h2, h3, h4, h5, h6, h7] = beat;
+  [[maybe_unused]] const auto& [k1, k2] = beat.counters[0];
   expect_each_control_survives<Heartbeat>(beat, {
                                                     [](Heartbeat& h) { h.incarnation = 6; },
                                                     [](Heartbeat& h) { h.state = RankState::kLost; },
@@ -261,6 +280,8 @@ TEST(Codec, EveryHeartbeatFaultAndStoreFieldTravelsOnItsOwn) {
                                                     [](Heartbeat& h) { h.busy_for_ms = 1234567890123; },
                                                     [](Heartbeat& h) { h.resident_bytes = int64_t{1} << 40; },
                                                     [](Heartbeat& h) { h.load_progress = 0.75; },
+                                                    [](Heartbeat& h) { h.counters[0].name = "helios_b"; },
+                                                    [](Heartbeat& h) { h.counters[0].value = -1.5e300; },
                                                 });
   Fault fault{1, "m"};
   [[maybe_unused]] const auto& [f1, f2] = fault;
@@ -316,6 +337,38 @@ TEST(Codec, OutOfRangeSubmissionValuesAreRefusedByName) {
   with([](Submission& s) { s.admissions[0].sampling.eos_id = -2; }, "eos_id");
   with([](Submission& s) { s.admissions[0].sampling.stop_ids.assign(65, 1); }, "stop_ids");
   with([](Submission& s) { s.admissions[0].sampling.stop_ids = {-1}; }, "stop_ids");
+  const auto with_sampling = [&](auto change, const std::string& field) {
+    with([&](Submission& s) { change(s.admissions[0].sampling); }, field);
+  };
+  with_sampling([](SamplingParams& p) { p.logit_bias = {{5, kNan}}; }, "logit_bias");
+  with_sampling([](SamplingParams& p) { p.logit_bias = {{5, 100.5f}}; }, "logit_bias");
+  with_sampling([](SamplingParams& p) { p.logit_bias = {{-1, 1.0f}}; }, "logit_bias");
+  with_sampling([](SamplingParams& p) { p.logit_bias = {{5, 1.0f}, {6, 1.0f}, {5, 2.0f}}; }, "logit_bias");
+  with_sampling(
+      [](SamplingParams& p) {
+        for (int id = 0; id <= kMaxLogitBias; ++id) p.logit_bias.push_back({id, 1.0f});
+      },
+      "logit_bias");
+  with_sampling([](SamplingParams& p) { p.allowed_ids = {4, 4}; }, "allowed_ids");
+  with_sampling([](SamplingParams& p) { p.allowed_ids = {-4}; }, "allowed_ids");
+  with_sampling([](SamplingParams& p) { p.repetition_penalty = kNan; }, "repetition_penalty");
+  with_sampling([](SamplingParams& p) { p.repetition_penalty = kInf; }, "repetition_penalty");
+  with_sampling([](SamplingParams& p) { p.repetition_penalty = 0.0f; }, "repetition_penalty");
+  with_sampling([](SamplingParams& p) { p.repetition_penalty = -1.0f; }, "repetition_penalty");
+  with_sampling([](SamplingParams& p) { p.frequency_penalty = 2.01f; }, "frequency_penalty");
+  with_sampling([](SamplingParams& p) { p.frequency_penalty = kNan; }, "frequency_penalty");
+  with_sampling([](SamplingParams& p) { p.presence_penalty = -2.01f; }, "presence_penalty");
+  with_sampling([](SamplingParams& p) { p.presence_penalty = kNan; }, "presence_penalty");
+  with_sampling([](SamplingParams& p) { p.prompt_ids = {1}; }, "prompt_ids");
+  const auto with_penalty = [&](auto change, const std::string& field) {
+    with_sampling([&](SamplingParams& p) { p.repetition_penalty = 1.5f, change(p); }, field);
+  };
+  with_penalty([](SamplingParams& p) { p.prompt_ids = {1, 2, 1}; }, "prompt_ids");
+  with_penalty([](SamplingParams& p) { p.prompt_ids = {-1}; }, "prompt_ids");
+  with_penalty([](SamplingParams& p) { p.output_counts = {{1, 0}}; }, "output_counts");
+  with_penalty([](SamplingParams& p) { p.output_counts = {{-1, 1}}; }, "output_counts");
+  with_penalty([](SamplingParams& p) { p.output_counts = {{1, 1}, {1, 2}}; }, "output_counts");
+  with_sampling([](SamplingParams& p) { p.output_counts = {{1, 1}}; }, "output_counts");
   with([](Submission& s) { s.block_updates[0].first = -1; }, "first");
   with([](Submission& s) { s.block_updates[0].blocks = {-1}; }, "blocks");
   with([](Submission& s) { s.lanes[0].role = static_cast<LaneRole>(2); }, "role");
@@ -371,6 +424,16 @@ TEST(Codec, OutOfRangeControlValuesAreRefused) {
   EXPECT_TRUE(refused(Heartbeat{1, RankState::kReady, Sequence(1), -1}));
   EXPECT_TRUE(refused(Heartbeat{1, RankState::kReady, Sequence(1), 0, 0, std::nan("")}));
   EXPECT_TRUE(refused(Heartbeat{1, RankState::kReady, Sequence(1), 0, 0, 1.01}));
+  const auto bad_counter = [&](std::string name, double value) {
+    return refused(Heartbeat{.counters = {{std::move(name), value}}});
+  };
+  EXPECT_FALSE(bad_counter("helios_steps_total", 1e15));
+  EXPECT_TRUE(bad_counter("steps_total", 1.0));
+  EXPECT_TRUE(bad_counter("helios_x{rank=\"0\"} 1", 1.0));  // would forge a metric
+  EXPECT_TRUE(bad_counter("helios_X", 1.0));
+  EXPECT_TRUE(bad_counter("helios_" + std::string(58, 'x'), 1.0));
+  EXPECT_TRUE(bad_counter("helios_x", std::nan("")));
+  EXPECT_TRUE(refused(Heartbeat{.counters = std::vector<CounterValue>(65, {"helios_x", 1.0})}));
   EXPECT_TRUE(refused(StoreSet{std::string(1025, 'k'), ""}));
   EXPECT_TRUE(refused(StoreSet{"k", std::string((1 << 20) + 1, 'v')}));
   Ready ready;

@@ -1,6 +1,7 @@
 // Valid random messages of every kind, from a seeded generator, and comparisons that name every field.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -56,6 +57,13 @@ class RandomMessages {
     for (auto& id : out) id = static_cast<int32_t>(between(0, high));
     return out;
   }
+  /// As ids(), none of them twice: what lists of ids to transform must be.
+  std::vector<int32_t> distinct_ids(int64_t least, int64_t most) {
+    std::vector<int32_t> out = ids(least, most);
+    std::vector<int32_t> sorted = out;
+    std::sort(sorted.begin(), sorted.end());
+    return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? out : distinct_ids(least, most);
+  }
   std::string text() {
     static const std::vector<std::string> kPieces = {"a", "Z", "/", " ", "é", "日", "🙂", "-", "0", "'"};
     std::string out;
@@ -80,6 +88,18 @@ class RandomMessages {
     p.ignore_eos = coin();
     p.eos_id = between(-1, 200000);
     p.stop_ids = ids(0, kMaxStopIds);
+    for (const TokenId id : distinct_ids(0, 20)) {
+      p.logit_bias.push_back({id, static_cast<float>(between(-100000, 100000)) / 1000.0f});
+    }
+    p.allowed_ids = distinct_ids(0, 20);
+    if (coin()) p.repetition_penalty = static_cast<float>(between(1, 4000)) / 1000.0f;
+    if (coin()) p.frequency_penalty = static_cast<float>(between(-2000, 2000)) / 1000.0f;
+    if (coin()) p.presence_penalty = static_cast<float>(between(-2000, 2000)) / 1000.0f;
+    if (p.repetition_penalty != 1.0f) p.prompt_ids = distinct_ids(0, 20);
+    if (has_penalty(p)) {
+      for (const TokenId id : distinct_ids(0, 10))
+        p.output_counts.push_back({id, static_cast<int32_t>(between(1, 99))});
+    }
     return p;
   }
   SlotIndex slot() { return SlotIndex(between(0, 65535)); }
@@ -168,10 +188,14 @@ class RandomMessages {
         return Welcome{static_cast<uint32_t>(bits()), static_cast<int32_t>(1 << between(0, 3)), text(), text()};
       case 2:
         return Ready{static_cast<uint32_t>(bits()), manifest()};
-      case 3:
-        return Heartbeat{
-            static_cast<uint32_t>(bits()), static_cast<RankState>(between(0, 4)), Sequence(bits()),
-            between(0, 1 << 30),           between(0, int64_t{1} << 40),          between(0, 1000) / 1000.0};
+      case 3: {
+        Heartbeat beat{static_cast<uint32_t>(bits()), static_cast<RankState>(between(0, 4)), Sequence(bits()),
+                       between(0, 1 << 30),           between(0, int64_t{1} << 40),          between(0, 1000) / 1000.0};
+        for (int64_t n = between(0, 5); n > 0; --n) {
+          beat.counters.push_back({"helios_" + std::string(between(0, 57), 'x'), static_cast<double>(bits())});
+        }
+        return beat;
+      }
       case 4:
         return Fault{static_cast<uint32_t>(bits()), text()};
       case 5:

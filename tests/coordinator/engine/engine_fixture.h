@@ -44,8 +44,13 @@ class CountingObserver final : public EngineObserver {
     ++(f.failed ? failed : f.cancelled ? cancelled : finished);
     EXPECT_GE(f.e2e_seconds, f.prefill_seconds + f.decode_seconds - 1e-6);
   }
-  void on_frame(bool requested, int64_t) override { ++(requested ? requesting_frames : plain_frames); }
+  void on_frame(const Frame& frame) override {
+    ++(frame.requested ? requesting_frames : plain_frames);
+    records += frame.records;
+    payload_received += frame.payload_bytes_received;
+  }
 
+  std::atomic<int64_t> records{0}, payload_received{0};
   std::atomic<int64_t> prompt_tokens{0}, generated_tokens{0}, first_tokens{0}, inter_tokens{0};
   std::atomic<int> finished{0}, cancelled{0}, failed{0}, requesting_frames{0}, plain_frames{0};
 };
@@ -141,9 +146,11 @@ class EngineFixture : public ::testing::Test {
     ASSERT_TRUE(engine.ok()) << engine.error().message;
     engine_ = *std::move(engine);
   }
+  /// Where ranks connect.
+  virtual std::string rank_endpoint() const { return engine_->rank_endpoint(); }
   /// A full set of ranks with this script.
   void add_ranks(ScriptedRankOptions options = {}) {
-    options.endpoint = engine_->rank_endpoint();
+    options.endpoint = rank_endpoint();
     options.world_size = config_.ranks.world_size;
     options.core = core_;
     for (int r = 0; r < config_.ranks.world_size; ++r) {

@@ -42,6 +42,8 @@ TEST_F(EngineTest, ManySequencesShareTheSlotsAndEachGetsItsOwnTokens) {
   EXPECT_EQ(observer_.inter_tokens, generated - 40);
   EXPECT_EQ(observer_.finished, 40);
   EXPECT_EQ(observer_.requesting_frames, 0);
+  EXPECT_EQ(observer_.payload_received, 0);  // R26: nobody asked, nothing came
+  EXPECT_GE(observer_.records, generated);
   EXPECT_LE(ranks_[0]->max_backlog(), 2);  // two frames
   EXPECT_GT(ranks_[0]->echoes(), 0);
   EXPECT_EQ(ranks_[0]->collective(), "shm");  // one host key for both
@@ -125,6 +127,29 @@ TEST_F(EngineTest, EosStopIdsAndIgnoredEosEndOrNotAsTheyShould) {
   EXPECT_TRUE(outcomes[2].tokens[4].silent_eos);
   EXPECT_FALSE(outcomes[2].tokens[3].silent_eos);
   expect_idle();
+}
+
+TEST_F(EngineTest, TransformationsReachTheRanksAndARepetitionPenaltyCountsEachPromptIdOnce) {
+  start_ready();
+  SequenceRequest all = request(2, 3, 1), frequency = request(5, 3, 2);
+  all.prompt = {9, 4, 9, 7, 4};
+  all.sampling.logit_bias = {{3, -100.0f}, {5, 1.5f}};
+  all.sampling.allowed_ids = {1, 2};
+  all.sampling.repetition_penalty = 1.25f;
+  all.sampling.presence_penalty = -0.5f;
+  frequency.sampling.frequency_penalty = 2.0f;
+  Client client;
+  ASSERT_TRUE(client.submit(*engine_, {all, frequency}).ok());
+  client.wait();
+  std::vector<SamplingParams> admitted;
+  for (const Submission& s : ranks_[0]->submissions()) {
+    for (const SlotAdmission& admission : s.admissions) admitted.push_back(admission.sampling);
+  }
+  ASSERT_EQ(admitted.size(), 2u);
+  SamplingParams expected = all.sampling;
+  expected.prompt_ids = {4, 7, 9};
+  EXPECT_EQ(admitted[0], expected);
+  EXPECT_EQ(admitted[1], frequency.sampling) << "no repetition penalty, no prompt ids";
 }
 
 TEST_F(EngineTest, ADroppedStreamFreesItsSlot) {
@@ -213,9 +238,20 @@ TEST_F(EngineTest, RefusesWhatTheCoreCannotServe) {
   EXPECT_TRUE(refused(bad));
   bad.sampling.stop_ids = {100};  // a rank would fault on it, and take everybody along
   EXPECT_TRUE(refused(bad));
-  bad = request(2, 2);
-  bad.sampling.temperature = std::nanf("");
-  EXPECT_TRUE(refused(bad));
+  const auto refused_with = [&](auto change) {
+    SequenceRequest r = request(2, 2);
+    change(r.sampling);
+    return refused(r);
+  };
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.temperature = std::nanf(""); }));
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.logit_bias = {{100, 1.0f}}; }));
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.logit_bias = {{1, std::nanf("")}}; }));
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.logit_bias = {{1, 1.0f}, {1, 2.0f}}; }));
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.allowed_ids = {-1}; }));
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.allowed_ids = {7, 7}; }));
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.repetition_penalty = 0.0f; }));
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.frequency_penalty = 3.0f; }));
+  EXPECT_TRUE(refused_with([](SamplingParams& p) { p.presence_penalty = std::nanf(""); }));
   const SequenceRequest good = request(2, 2);
   ASSERT_TRUE(client.submit(*engine_, {good}).ok());
   expect_complete(good, client.wait()[0]);

@@ -151,6 +151,15 @@ TEST_F(RankSetTest, AStrangersHelloDoesNotDisturbAnOpenSet) {
   EXPECT_EQ(set_->rank_of("b"), Rank(1));
 }
 
+TEST_F(RankSetTest, ARanksCountersAreShownAndNotEchoed) {
+  open();
+  const std::vector<CounterValue> counters = {{"helios_steps_total", 3.0}};
+  say("b", Heartbeat{.incarnation = 1, .state = RankState::kReady, .counters = counters});
+  EXPECT_EQ(set_->views()[1].counters, counters);
+  EXPECT_TRUE(set_->views()[0].counters.empty());
+  EXPECT_TRUE(sent<Heartbeat>("b").back().counters.empty());
+}
+
 TEST_F(RankSetTest, HeartbeatsAreEchoedAndSilenceIsALoss) {
   open();
   beat("a");
