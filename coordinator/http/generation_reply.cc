@@ -1,5 +1,7 @@
 #include "coordinator/http/generation_reply.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace helios {
@@ -8,6 +10,16 @@ namespace {
 /// What one write may hold: enough to amortise it, little enough that a slow client holds back the engine and not
 /// memory.
 constexpr size_t kMaxPumpBytes = 32 * 1024;
+
+/// What one chunk may gather, however large the interval: streams keep no histories.
+constexpr int64_t kMaxTokensPerChunk = 1024;
+
+void append(OutputDelta& to, OutputDelta delta) {
+  to.text += delta.text;
+  std::move(delta.entries.begin(), delta.entries.end(), std::back_inserter(to.entries));
+  to.token_ids.insert(to.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+  to.finish = std::move(delta.finish);
+}
 
 OutputDelta zero_budget_delta() {
   OutputDelta delta;
@@ -89,13 +101,13 @@ bool GenerationReply::advance(int64_t index, std::string& events) {
     fail({Errc::kInternal, "the model failed on this request", ""});
     return true;
   }
-  const OutputDelta delta = choice.output->push(token);
+  OutputDelta delta = choice.output->push(token);
   choice.num_generated = choice.output->num_generated();
-  deliver(index, delta, events);
+  deliver(index, std::move(delta), events);
   return true;
 }
 
-void GenerationReply::deliver(int64_t index, const OutputDelta& delta, std::string& events) {
+void GenerationReply::deliver(int64_t index, OutputDelta delta, std::string& events) {
   Choice& choice = choices_[index];
   if (delta.finish) {
     choice.finished = true;
@@ -104,10 +116,20 @@ void GenerationReply::deliver(int64_t index, const OutputDelta& delta, std::stri
     metrics_.on_choice_finished(delta.finish->reason);
   }
   if (plan_.stream) {
-    write_chunk(index, delta, events);
+    stream_delta(index, std::move(delta), events);
   } else if (Status status = choice.collected->append(delta); !status) {
     fail(std::move(status).error());
   }
+}
+
+void GenerationReply::stream_delta(int64_t index, OutputDelta delta, std::string& events) {
+  Choice& choice = choices_[index];
+  if (plan_.stream_interval == 1) return write_chunk(index, delta, events);
+  const bool at_once = !choice.started || delta.finish;
+  append(choice.held, std::move(delta));
+  const auto held = static_cast<int64_t>(choice.held.token_ids.size());
+  if (!at_once && held < std::min(plan_.stream_interval, kMaxTokensPerChunk)) return;
+  write_chunk(index, std::exchange(choice.held, {}), events);
 }
 
 void GenerationReply::write_chunk(int64_t index, const OutputDelta& delta, std::string& events) {

@@ -38,13 +38,16 @@ class GenerationReply final : public PendingReply {
     std::optional<CompletionChoice> collected;  // plain replies
     int64_t prompt = 0;                         // index
     int64_t num_generated = 0;
+    OutputDelta held;      // stream_interval: released, not yet sent
     bool started = false;  // its first chunk is out
     bool finished = false;
   };
 
   /// Takes one event of this choice; false when there is none.
   bool advance(int64_t index, std::string& events);
-  void deliver(int64_t index, const OutputDelta& delta, std::string& events);
+  void deliver(int64_t index, OutputDelta delta, std::string& events);
+  /// Holds the delta until stream_interval tokens are together; a choice's first and last go out at once.
+  void stream_delta(int64_t index, OutputDelta delta, std::string& events);
   void write_chunk(int64_t index, const OutputDelta& delta, std::string& events);
   State finish_stream(std::string& events);
   State conclude_with_error(std::string& events);

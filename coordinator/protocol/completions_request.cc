@@ -147,6 +147,11 @@ void read_sampling(JsonFields& fields, CompletionsRequest* request) {
   fields.integer("top_k", &request->top_k);
   fields.number("min_p", &request->min_p);
   fields.integer("seed", &request->seed);
+  fields.number("presence_penalty", &request->presence_penalty);
+  fields.number("frequency_penalty", &request->frequency_penalty);
+  fields.number("repetition_penalty", &request->repetition_penalty);
+  read_logit_bias(fields, &request->logit_bias);
+  fields.integers("allowed_token_ids", &request->allowed_token_ids);
   read_stop(fields, &request->stop);
   std::optional<std::vector<int64_t>> stop_ids;
   fields.integers("stop_token_ids", &stop_ids);
@@ -156,7 +161,10 @@ void read_sampling(JsonFields& fields, CompletionsRequest* request) {
 
 void read_presentation(JsonFields& fields, CompletionsRequest* request) {
   fields.boolean("echo", &request->echo);
+  fields.integer("truncate_prompt_tokens", &request->truncate_prompt_tokens);
+  fields.string("truncation_side", &request->truncation_side);
   fields.boolean("stream", &request->stream);
+  fields.integer("stream_interval", &request->stream_interval);
   read_stream_options(fields, request);
   fields.boolean("include_stop_str_in_output", &request->include_stop_str_in_output);
   fields.boolean("skip_special_tokens", &request->skip_special_tokens);
@@ -171,20 +179,13 @@ void read_presentation(JsonFields& fields, CompletionsRequest* request) {
 }
 
 void read_refused_unless_neutral(JsonFields& fields, CompletionsRequest* request) {
-  fields.number("presence_penalty", &request->presence_penalty);
-  fields.number("frequency_penalty", &request->frequency_penalty);
-  fields.number("repetition_penalty", &request->repetition_penalty);
   fields.number("length_penalty", &request->length_penalty);
   fields.boolean("use_beam_search", &request->use_beam_search);
-  read_logit_bias(fields, &request->logit_bias);
-  fields.integers("allowed_token_ids", &request->allowed_token_ids);
   std::optional<std::vector<std::string>> bad_words;
   fields.strings("bad_words", &bad_words);
   if (bad_words) request->bad_words = std::move(*bad_words);
   read_response_format(fields, request);
   read_structured_outputs(fields, request);
-  fields.integer("truncate_prompt_tokens", &request->truncate_prompt_tokens);
-  fields.integer("stream_interval", &request->stream_interval);
   fields.string("suffix", &request->suffix);
   fields.string("cache_salt", &request->cache_salt);
   if (const json::value* budget = fields.find("thinking_token_budget")) {

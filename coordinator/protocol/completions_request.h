@@ -37,9 +37,15 @@ struct CompletionsRequest {
 
   std::optional<int64_t> max_tokens, min_tokens, n, best_of, top_k, seed;
   std::optional<double> temperature, top_p, min_p;
+  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
+  std::vector<std::pair<std::string, double>> logit_bias;  // keys as written
+  std::optional<std::vector<int64_t>> allowed_token_ids;
   std::vector<std::string> stop;
   std::vector<int64_t> stop_token_ids;
   bool ignore_eos = false;
+  std::optional<int64_t> truncate_prompt_tokens;  // -1: what fits
+  std::optional<std::string> truncation_side;     // the end that is cut off; absent: "left"
+  std::optional<int64_t> stream_interval;
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
   bool add_special_tokens = true;
@@ -50,14 +56,12 @@ struct CompletionsRequest {
   std::optional<std::vector<int64_t>> logprob_token_ids;
 
   // Known, and refused unless they change nothing.
-  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty, length_penalty;
-  std::vector<std::pair<std::string, double>> logit_bias;
-  std::optional<std::vector<int64_t>> allowed_token_ids;
+  std::optional<double> length_penalty;
   std::vector<std::string> bad_words;
   std::optional<std::string> response_format;  // its type
   bool response_format_has_schema = false;
   std::optional<std::vector<std::string>> structured_outputs;  // the members that are set
-  std::optional<int64_t> truncate_prompt_tokens, thinking_token_budget, stream_interval;
+  std::optional<int64_t> thinking_token_budget;
   bool use_beam_search = false;
   std::string unbuilt_field;  // the first of the fields that have no neutral value but null
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <limits>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kDefaultMaxTokens = 16;
 constexpr double kGreedyBelow = 1e-5;
+constexpr double kSmallestFloat = std::numeric_limits<float>::min();
+constexpr double kLargestFloat = std::numeric_limits<float>::max();
 constexpr size_t kMaxRequestIdBytes = 256;
 constexpr std::string_view kScoringRemedy = "prompt logprobs are disabled; start the server with --prompt-logprobs";
 
@@ -43,9 +45,12 @@ Status check_sampling_values(const CompletionsRequest& request) {
   HELIOS_RETURN_IF_ERROR(check_range("min_p", request.min_p, 0.0, 1.0));
   HELIOS_RETURN_IF_ERROR(check_range("presence_penalty", request.presence_penalty, -2.0, 2.0));
   HELIOS_RETURN_IF_ERROR(check_range("frequency_penalty", request.frequency_penalty, -2.0, 2.0));
-  if (request.repetition_penalty && *request.repetition_penalty <= 0.0) {
-    return invalid_argument("repetition_penalty",
-                            fmt::format("repetition_penalty must be above 0, got {}", *request.repetition_penalty));
+  // The ranks compute in 32 bits: what rounds to nothing or to infinity there is no penalty.
+  if (const auto& penalty = request.repetition_penalty;
+      penalty && !(*penalty >= kSmallestFloat && *penalty <= kLargestFloat)) {
+    return invalid_argument(
+        "repetition_penalty",
+        fmt::format("repetition_penalty must be above 0 and fit a 32-bit number, got {}", *penalty));
   }
   return Ok{};
 }
@@ -69,6 +74,9 @@ Status check_counts(const CompletionsRequest& request, const ProtocolLimits& lim
   HELIOS_RETURN_IF_ERROR(check_range("stream_interval", request.stream_interval, 1, INT64_MAX));
   if (request.truncate_prompt_tokens && *request.truncate_prompt_tokens != -1) {
     HELIOS_RETURN_IF_ERROR(check_range("truncate_prompt_tokens", request.truncate_prompt_tokens, 1, INT64_MAX));
+  }
+  if (request.truncation_side && *request.truncation_side != "left" && *request.truncation_side != "right") {
+    return invalid_argument("truncation_side", "truncation_side must be \"left\" or \"right\"");
   }
   return Ok{};
 }
@@ -216,8 +224,6 @@ Status check_structured_output(const CompletionsRequest& request) {
   return Ok{};
 }
 
-Status check_known_bias_ids(const CompletionsRequest& request, int64_t vocab_size);
-
 Status check_unbuilt(const CompletionsRequest& request) {
   const auto refuse = [](std::string_view field) {
     return not_implemented(field, fmt::format("{} is not built in this version", field));
@@ -237,9 +243,11 @@ Status check_unbuilt(const CompletionsRequest& request) {
     return refuse("logit_bias");
   }
   if (request.allowed_token_ids) return refuse("allowed_token_ids");
-  if (!request.bad_words.empty()) return refuse("bad_words");
-  if (request.truncate_prompt_tokens) return refuse("truncate_prompt_tokens");
-  if (request.stream_interval.value_or(1) != 1) return refuse("stream_interval");
+  if (!request.bad_words.empty()) {
+    return not_implemented("bad_words",
+                           "bad_words is not built in this version: a word of several tokens cannot be kept from being "
+                           "generated; ban single tokens with logit_bias -100 or allowed_token_ids");
+  }
   return Ok{};
 }
 
@@ -255,25 +263,43 @@ Status check_vocabulary(std::string_view field, const std::vector<int64_t>& ids,
   return Ok{};
 }
 
-Status check_known_bias_ids(const CompletionsRequest& request, int64_t vocab_size) {
-  for (const auto& [key, bias] : request.logit_bias) {
-    int64_t id = -1;
-    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || id < 0 || id >= vocab_size) {
-      return invalid_argument("logit_bias", fmt::format("logit_bias: a key is no token id in [0, {})", vocab_size));
-    }
+/// A key of logit_bias: a decimal token id of the vocabulary.
+std::optional<TokenId> bias_id(std::string_view key, int64_t vocab_size) {
+  int64_t id = -1;
+  const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+  const bool whole = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
+  if (!whole || id < 0 || id >= vocab_size) return std::nullopt;
+  return static_cast<TokenId>(id);
+}
+
+Status check_transformations(const CompletionsRequest& request, int64_t vocab_size) {
+  if (request.logit_bias.size() > kMaxLogitBias) {
+    return invalid_argument("logit_bias", fmt::format("logit_bias: at most {} token ids, got {}", kMaxLogitBias,
+                                                      request.logit_bias.size()));
   }
-  if (request.allowed_token_ids && request.allowed_token_ids->empty()) {
+  std::unordered_set<TokenId> seen;
+  for (const auto& member : request.logit_bias) {
+    const std::optional<TokenId> id = bias_id(member.first, vocab_size);
+    if (!id) {
+      return invalid_argument("logit_bias",
+                              fmt::format("logit_bias: a key is no token id of the vocabulary, [0, {})", vocab_size));
+    }
+    if (!seen.insert(*id).second)  // "5" and "05"
+      return invalid_argument("logit_bias", fmt::format("logit_bias: token id {} is listed twice", *id));
+  }
+  if (!request.allowed_token_ids) return Ok{};
+  if (request.allowed_token_ids->empty()) {
     return invalid_argument("allowed_token_ids", "allowed_token_ids must not be empty");
   }
-  return check_vocabulary("allowed_token_ids", request.allowed_token_ids.value_or(std::vector<int64_t>{}), vocab_size);
+  return check_vocabulary("allowed_token_ids", *request.allowed_token_ids, vocab_size);
 }
 
 Status check_ids(const CompletionsRequest& request, int64_t vocab_size) {
   for (const std::vector<int64_t>& ids : request.prompt.ids) {
     HELIOS_RETURN_IF_ERROR(check_vocabulary("prompt", ids, vocab_size));
   }
-  return check_vocabulary("stop_token_ids", request.stop_token_ids, vocab_size);
+  HELIOS_RETURN_IF_ERROR(check_vocabulary("stop_token_ids", request.stop_token_ids, vocab_size));
+  return check_transformations(request, vocab_size);
 }
 
 // Row 14.
@@ -284,28 +310,89 @@ Error too_long(int64_t tokens, int64_t max_tokens, int64_t limit) {
                             limit, tokens, max_tokens));
 }
 
+/// How many tokens a prompt may keep; empty when it is not to be cut.
+Result<std::optional<int64_t>> truncation(const CompletionsRequest& request, int64_t limit) {
+  if (!request.truncate_prompt_tokens) return std::optional<int64_t>();
+  int64_t kept = *request.truncate_prompt_tokens;
+  if (kept == -1) {
+    const int64_t budget = request.max_tokens.value_or(kDefaultMaxTokens);
+    if (budget >= limit) {
+      return invalid_argument("truncate_prompt_tokens",
+                              fmt::format("truncate_prompt_tokens: max_tokens = {} leaves nothing of the context of {} "
+                                          "tokens for a prompt",
+                                          budget, limit));
+    }
+    kept = limit - budget;
+  }
+  if (kept > limit) {
+    return invalid_argument(
+        "truncate_prompt_tokens",
+        fmt::format("truncate_prompt_tokens={} is greater than the context of {} tokens", kept, limit));
+  }
+  return std::optional<int64_t>(kept);
+}
+
+/// Cuts `ids` to `kept`, without the `fixed_front` and `fixed_back` ids that the tokenizer put around a text: those
+/// stay while there is room for more than them.
+void truncate(std::vector<TokenId>& ids, int64_t kept, bool cut_left, size_t fixed_front = 0, size_t fixed_back = 0) {
+  const size_t size = static_cast<size_t>(kept);
+  if (ids.size() <= size) return;
+  if (fixed_front + fixed_back >= size) fixed_front = fixed_back = 0;
+  const size_t excess = ids.size() - size;
+  const auto first = cut_left ? ids.begin() + static_cast<ptrdiff_t>(fixed_front)
+                              : ids.end() - static_cast<ptrdiff_t>(fixed_back + excess);
+  ids.erase(first, first + static_cast<ptrdiff_t>(excess));
+}
+
+/// A text's tokens, cut to `kept`. What is echoed is then the text of what is left.
+Result<PlannedPrompt> plan_text(std::string text, const CompletionsRequest& request, const Tokenizer& tokenizer,
+                                std::optional<int64_t> kept) {
+  Result<std::vector<TokenId>> ids = tokenizer.encode(text, request.add_special_tokens);
+  if (!ids) return invalid_argument("prompt", "prompt: " + ids.error().message);
+  PlannedPrompt prompt{.ids = std::move(*ids)};
+  if (!kept || prompt.ids.size() <= static_cast<size_t>(*kept)) {
+    if (request.echo) prompt.echo_text = std::move(text);
+    return prompt;
+  }
+  Result<std::vector<TokenId>> body = tokenizer.encode(text, false);
+  if (!body) return invalid_argument("prompt", "prompt: " + body.error().message);
+  const auto found = std::search(prompt.ids.begin(), prompt.ids.end(), body->begin(), body->end());
+  const auto front = found == prompt.ids.end() ? 0 : static_cast<size_t>(found - prompt.ids.begin());
+  const size_t back = prompt.ids.size() - body->size() - front;
+  const bool cut_left = request.truncation_side.value_or("left") == "left";
+  truncate(prompt.ids, *kept, cut_left, front, back);
+  if (request.echo) {
+    truncate(*body, std::max<int64_t>(*kept - static_cast<int64_t>(front + back), 0), cut_left);
+    prompt.echo_text = tokenizer.decode(*body, false);
+  }
+  return prompt;
+}
+
 Result<std::vector<PlannedPrompt>> tokenize_prompts(CompletionsRequest& request, const ValidationContext& context,
                                                     int64_t limit) {
+  const Result<std::optional<int64_t>> kept = truncation(request, limit);
+  if (!kept) return kept.error();
   std::vector<PlannedPrompt> prompts;
   prompts.reserve(request.prompt.size());
   for (std::string& text : request.prompt.texts) {
-    Result<std::vector<TokenId>> ids = context.tokenizer.encode(text, request.add_special_tokens);
-    if (!ids) return invalid_argument("prompt", "prompt: " + ids.error().message);
-    if (ids->empty()) return invalid_argument("prompt", "a prompt has no tokens");
+    Result<PlannedPrompt> prompt = plan_text(std::move(text), request, context.tokenizer, *kept);
+    if (!prompt) return prompt.error();
+    if (prompt->ids.empty()) return invalid_argument("prompt", "a prompt has no tokens");
     // A tokenizer may know more than the model: its added tokens can lie past the last row of the embedding.
-    for (const TokenId id : *ids) {
+    for (const TokenId id : prompt->ids) {
       if (id < 0 || id >= context.capabilities.vocab_size) {
         return invalid_argument("prompt", fmt::format("prompt: its token id {} is out of vocabulary, [0, {})", id,
                                                       context.capabilities.vocab_size));
       }
     }
-    prompts.push_back({request.echo ? std::move(text) : std::string(), std::move(*ids)});
+    prompts.push_back(std::move(*prompt));
   }
   for (const std::vector<int64_t>& ids : request.prompt.ids) {
-    if (static_cast<int64_t>(ids.size()) > limit)
-      return too_long(static_cast<int64_t>(ids.size()), request.max_tokens.value_or(kDefaultMaxTokens), limit);
     PlannedPrompt prompt;
     prompt.ids.assign(ids.begin(), ids.end());
+    if (*kept) truncate(prompt.ids, **kept, request.truncation_side.value_or("left") == "left");
+    const auto size = static_cast<int64_t>(prompt.ids.size());
+    if (size > limit) return too_long(size, request.max_tokens.value_or(kDefaultMaxTokens), limit);
     if (request.echo) prompt.echo_text = context.tokenizer.decode(prompt.ids, false);
     prompts.push_back(std::move(prompt));
   }
@@ -325,6 +412,34 @@ Result<int64_t> token_budget(const CompletionsRequest& request, size_t prompt_to
 }
 
 // What the sequences are made of.
+
+/// Logit bias, allowed ids and penalties, in what a rank takes: distinct ids, clamped values, nothing that is neutral.
+void set_transformations(const CompletionsRequest& request, int64_t vocab_size, SamplingParams* sampling) {
+  for (const auto& [key, value] : request.logit_bias) {
+    const double bias = std::clamp<double>(value, -kMaxBias, kMaxBias);
+    if (bias != 0.0) sampling->logit_bias.push_back({*bias_id(key, vocab_size), static_cast<float>(bias)});
+  }
+  if (request.allowed_token_ids) {
+    sampling->allowed_ids.assign(request.allowed_token_ids->begin(), request.allowed_token_ids->end());
+    std::sort(sampling->allowed_ids.begin(), sampling->allowed_ids.end());
+    const auto end = std::unique(sampling->allowed_ids.begin(), sampling->allowed_ids.end());
+    sampling->allowed_ids.erase(end, sampling->allowed_ids.end());
+  }
+  sampling->repetition_penalty = static_cast<float>(request.repetition_penalty.value_or(1.0));
+  sampling->frequency_penalty = static_cast<float>(request.frequency_penalty.value_or(0.0));
+  sampling->presence_penalty = static_cast<float>(request.presence_penalty.value_or(0.0));
+}
+
+/// Before min_tokens neither EOS nor a stop id can be sampled: something else must be allowed.
+Status check_anything_left(const SamplingParams& sampling) {
+  if (sampling.allowed_ids.empty() || sampling.min_tokens == 0) return Ok{};
+  for (const TokenId id : sampling.allowed_ids) {
+    const bool stops = std::find(sampling.stop_ids.begin(), sampling.stop_ids.end(), id) != sampling.stop_ids.end();
+    if (id != sampling.eos_id && !stops) return Ok{};
+  }
+  return invalid_argument("allowed_token_ids",
+                          "allowed_token_ids: only EOS and stop ids are allowed, and none of them before min_tokens");
+}
 
 Result<SamplingParams> sampling_params(const CompletionsRequest& request, const ValidationContext& context) {
   const GenerationDefaults& defaults = context.defaults;
@@ -350,6 +465,8 @@ Result<SamplingParams> sampling_params(const CompletionsRequest& request, const 
                             fmt::format("stop_token_ids: at most {} ids, the model's own included, got {}", kMaxStopIds,
                                         sampling.stop_ids.size()));
   }
+  set_transformations(request, context.capabilities.vocab_size, &sampling);
+  HELIOS_RETURN_IF_ERROR(check_anything_left(sampling));
   return sampling;
 }
 
@@ -427,7 +544,6 @@ Result<GenerationPlan> plan_completions(CompletionsRequest request, const Valida
   HELIOS_RETURN_IF_ERROR(check_prompt_logprobs(request, max_logprobs));
   HELIOS_RETURN_IF_ERROR(check_capabilities(request, capabilities));
   HELIOS_RETURN_IF_ERROR(check_structured_output(request));
-  HELIOS_RETURN_IF_ERROR(check_known_bias_ids(request, capabilities.vocab_size));
   HELIOS_RETURN_IF_ERROR(check_unbuilt(request));
   HELIOS_RETURN_IF_ERROR(check_ids(request, capabilities.vocab_size));
 
@@ -441,6 +557,7 @@ Result<GenerationPlan> plan_completions(CompletionsRequest request, const Valida
   plan.output = output_options(request);
   plan.echo = request.echo;
   plan.stream = request.stream;
+  plan.stream_interval = request.stream_interval.value_or(1);
   plan.stream_options = request.stream_options;
   plan.logprobs = request.logprobs.has_value();
   plan.return_token_ids = request.return_token_ids;

@@ -52,6 +52,7 @@ struct GenerationPlan {
   OutputOptions output;
   bool echo = false;
   bool stream = false;
+  int64_t stream_interval = 1;  // tokens a chunk, after a choice's first
   StreamOptions stream_options;
   bool logprobs = false;
   bool return_token_ids = false;

@@ -102,6 +102,48 @@ TEST_F(ApiTest, LogprobsReachTheReply) {
       R"("logprobs":{"text_offset":[0],"token_logprobs":[-1.5],"tokens":["x"],"top_logprobs":[{"y":-0.5,"x":-1.5}]})"));
 }
 
+TEST_F(ApiTest, OneScrapeShowsTheCountersOfEveryRank) {
+  engine.change([](EngineStatus& status) {
+    status.ranks.push_back(status.ranks[0]);
+    status.ranks[1].rank = Rank(1);
+    status.ranks[0].counters = {{"helios_logprob_vocab_words_read_total", 768.0}, {"helios_logprob_launches", 6.0}};
+    status.ranks[1].counters = {{"helios_logprob_vocab_words_read_total", 3e15}};
+  });
+  const std::string all = metrics.render(engine.status());
+  EXPECT_TRUE(
+      has(all, "\n# TYPE helios_logprob_launches gauge\nhelios_logprob_launches{model_name=\"tiny\",rank=\"0\"} 6\n"))
+      << all;
+  EXPECT_TRUE(has(all,
+                  "\n# TYPE helios_logprob_vocab_words_read_total counter\n"
+                  "helios_logprob_vocab_words_read_total{model_name=\"tiny\",rank=\"0\"} 768\n"
+                  "helios_logprob_vocab_words_read_total{model_name=\"tiny\",rank=\"1\"} 3000000000000000\n"))
+      << all;
+}
+
+TEST_F(ApiTest, AStreamIntervalGathersTokensAfterTheFirst) {
+  start();
+  RawClient client(port());
+  client.send(post("/v1/completions", R"({"prompt":"A","max_tokens":9,"stream":true,"stream_interval":3,"logprobs":0,)"
+                                      R"("return_token_ids":true})"));
+  auto stream = engine.stream(0);
+  ASSERT_TRUE(stream);
+  const auto token = [&](char c, FinishCode finish = FinishCode::kNone) {
+    stream->push(TokenEvent{.token = c, .logprobs = PositionLogprobs{-1.5f, {}}, .finish = finish});
+  };
+  token('a');
+  EXPECT_TRUE(has(client.read_until("\n\n"), R"("text":"a")")) << "the first token waits for nobody";
+  for (const char c : std::string("bcdefgh")) token(c);
+  token('i', FinishCode::kTokenLimit);
+  const std::vector<std::string> events = events_of(client.read_until("data: [DONE]\n\n"));
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_TRUE(has(events[0], R"("text":"bcd","logprobs":{"text_offset":[1,2,3],"token_logprobs":[-1.5,-1.5,-1.5],)"))
+      << events[0];
+  EXPECT_TRUE(has(events[0], R"("finish_reason":null)") && has(events[0], R"("token_ids":[98,99,100])")) << events[0];
+  EXPECT_TRUE(has(events[1], R"("text":"efg")")) << events[1];
+  EXPECT_TRUE(has(events[2], R"("text":"hi")") && has(events[2], R"("finish_reason":"length")")) << events[2];
+  EXPECT_EQ(events[3], "[DONE]");
+}
+
 TEST_F(ApiTest, AStreamHasOneChunkAChoiceAndStep) {
   start();
   RawClient client(port());
@@ -184,8 +226,8 @@ TEST_F(ApiTest, AStopStringEndsTheChoiceAndCancelsItsSequence) {
 TEST_F(ApiTest, EchoWithAndWithoutABudget) {
   start();
   RawClient client(port());
-  const RawResponse nothing =
-      client.request(post("/v1/completions", R"({"prompt":[[72,101,108,108,111],[72,105]],"echo":true,"max_tokens":0})"));
+  const RawResponse nothing = client.request(
+      post("/v1/completions", R"({"prompt":[[72,101,108,108,111],[72,105]],"echo":true,"max_tokens":0})"));
   EXPECT_TRUE(has(nothing.body, R"({"index":0,"text":"Hello","logprobs":null,"finish_reason":"length")"))
       << nothing.body;
   EXPECT_TRUE(has(nothing.body, R"({"index":1,"text":"Hi")")) << nothing.body;
@@ -379,7 +421,7 @@ TEST_F(ApiTest, MetricsHaveTheNamesThatDashboardsKnow) {
   metrics.on_inter_token(0.02);
   metrics.on_finished(
       {.finish = FinishCode::kEos, .prompt_tokens = 7, .generated_tokens = 3, .e2e_seconds = 1.0, .logprobs = true});
-  metrics.on_frame(true, 400);
+  metrics.on_frame({.requested = true, .records = 3, .payload_bytes_copied = 400, .payload_bytes_received = 168});
   metrics.on_choice_finished("stop");
   engine.change([](EngineStatus& status) { status.running = 2; });
   start();

@@ -103,6 +103,13 @@ TEST_F(Validation, Row5Ranges) {
                   {R"({"prompt":"a","presence_penalty":3})", 400, "presence_penalty", "[-2, 2]"},
                   {R"({"prompt":"a","frequency_penalty":-3})", 400, "frequency_penalty", "[-2, 2]"},
                   {R"({"prompt":"a","repetition_penalty":0})", 400, "repetition_penalty", "above 0"},
+                  {R"({"prompt":"a","repetition_penalty":-1})", 400, "repetition_penalty", "above 0"},
+                  {R"({"prompt":"a","repetition_penalty":1e-50})", 400, "repetition_penalty", "32-bit"},
+                  {R"({"prompt":"a","repetition_penalty":1e50})", 400, "repetition_penalty", "32-bit"},
+                  {R"({"prompt":"a","stream_interval":0})", 400, "stream_interval", "1"},
+                  {R"({"prompt":"a","truncate_prompt_tokens":0})", 400, "truncate_prompt_tokens", "1"},
+                  {R"({"prompt":"a","truncate_prompt_tokens":-2})", 400, "truncate_prompt_tokens", "1"},
+                  {R"({"prompt":"a","truncation_side":"middle"})", 400, "truncation_side", "left"},
                   {R"({"prompt":"a","n":0})", 400, "n", "[1, 16384]"},
                   {R"({"prompt":"a","n":4000000})", 400, "n", "[1, 16384]"},
                   {R"({"prompt":"a","n":16384})", 400, "n", "2048"},
@@ -217,22 +224,15 @@ TEST_F(Validation, Row12AndWhatIsKnownButNotBuilt) {
        {R"({"prompt":"a","frequency_penalty":0.5})", 501, "frequency_penalty", "built"},
        {R"({"prompt":"a","repetition_penalty":1.1})", 501, "repetition_penalty", "built"},
        {R"({"prompt":"a","logit_bias":{"5":1}})", 501, "logit_bias", "built"},
-       {R"({"prompt":"a","logit_bias":{"300":1}})", 400, "logit_bias", "300"},
-       {R"({"prompt":"a","logit_bias":{"x":0}})", 400, "logit_bias", "token id"},
        {R"({"prompt":"a","allowed_token_ids":[1]})", 501, "allowed_token_ids", "built"},
-       {R"({"prompt":"a","allowed_token_ids":[]})", 400, "allowed_token_ids", "empty"},
-       {R"({"prompt":"a","allowed_token_ids":[300]})", 400, "allowed_token_ids", "out of vocabulary"},
-       {R"({"prompt":"a","bad_words":["x"]})", 501, "bad_words", "built"},
+       {R"({"prompt":"a","bad_words":["x"]})", 501, "bad_words", "logit_bias"},
        {R"({"prompt":"a","bad_words":[""]})", 400, "bad_words", "empty"},
        {R"({"prompt":"a","suffix":"x"})", 400, "suffix", "supported"},
        {R"({"prompt":"a","use_beam_search":true})", 400, "use_beam_search", "supported"},
-       {R"({"prompt":"a","thinking_token_budget":-1})", 400, "thinking_token_budget", "reasoning"},
-       {R"({"prompt":"a","truncate_prompt_tokens":5})", 501, "truncate_prompt_tokens", "built"},
-       {R"({"prompt":"a","truncate_prompt_tokens":0})", 400, "truncate_prompt_tokens", "1"},
-       {R"({"prompt":"a","stream_interval":2})", 501, "stream_interval", "built"}});
+       {R"({"prompt":"a","thinking_token_budget":-1})", 400, "thinking_token_budget", "reasoning"}});
   accepted(
       R"({"prompt":"a","response_format":{"type":"text"},"presence_penalty":0,"frequency_penalty":0.0,"repetition_penalty":1,
-    "logit_bias":{"5":0},"bad_words":[],"suffix":"","use_beam_search":false,"length_penalty":0.7,"best_of":1,"stream_interval":1,
+    "logit_bias":{"5":0,"6":-0.0},"bad_words":[],"suffix":"","use_beam_search":false,"length_penalty":0.7,"best_of":1,"stream_interval":1,
     "guided_json":null,"priority":3,"user":"u","session_id":7,"spaces_between_special_tokens":false,"cache_salt":"s"})");
 }
 
@@ -247,6 +247,23 @@ TEST_F(Validation, Row13Vocabulary) {
   EXPECT_EQ(accepted(R"({"prompt":[299, 2.0]})").prompts[0].ids, (std::vector<TokenId>{299, 2}));
   capabilities.vocab_size = 100;  // a tokenizer that knows more than the model
   expect_refused({R"({"prompt":"é"})", 400, "prompt", "out of vocabulary"});
+}
+
+TEST_F(Validation, Row13BiasedAndAllowedIds) {
+  expect_refused({{R"({"prompt":"a","logit_bias":{"300":0}})", 400, "logit_bias", "[0, 300)"},
+                  {R"({"prompt":"a","logit_bias":{"-1":0}})", 400, "logit_bias", "[0, 300)"},
+                  {R"({"prompt":"a","logit_bias":{"4294967301":0}})", 400, "logit_bias", "[0, 300)"},
+                  {R"({"prompt":"a","logit_bias":{"99999999999999999999":0}})", 400, "logit_bias", "[0, 300)"},
+                  {R"({"prompt":"a","logit_bias":{"x":0}})", 400, "logit_bias", "token id"},
+                  {R"({"prompt":"a","logit_bias":{"":0}})", 400, "logit_bias", "token id"},
+                  {R"({"prompt":"a","logit_bias":{"5 ":0}})", 400, "logit_bias", "token id"},
+                  {R"({"prompt":"a","logit_bias":{"5.0":0}})", 400, "logit_bias", "token id"},
+                  {R"({"prompt":"a","logit_bias":{"5":0,"05":0}})", 400, "logit_bias", "5 is listed twice"},
+                  {R"({"prompt":"a","logit_bias":{"5":1e999}})", 400, "logit_bias.5", "finite"},
+                  {R"({"prompt":"a","logit_bias":[1]})", 400, "logit_bias", "an array"}});
+  std::string many = R"({"prompt":"a","logit_bias":{"0":0)";
+  for (int i = 1; i <= 1024; ++i) many += ",\"" + std::to_string(i) + "\":0";
+  expect_refused({(many + "}}").c_str(), 400, "logit_bias", "at most 1024 token ids, got 1025"});
 }
 
 TEST_F(Validation, Row14Length) {
@@ -330,6 +347,57 @@ TEST_F(Validation, StopIdsAreTheRequestsAndTheModelsFurtherEosIds) {
   std::string many = R"({"prompt":"a","stop_token_ids":[0)";
   for (int i = 1; i < 64; ++i) many += "," + std::to_string(i);
   expect_refused({(many + "]}").c_str(), 400, "stop_token_ids", "64"});
+}
+
+TEST_F(Validation, ATruncatedPromptKeepsItsLastTokensOrItsFirst) {
+  const auto ids = [&](const std::string& fields) { return accepted("{" + fields + "}").prompts[0].ids; };
+  using Ids = std::vector<TokenId>;
+  EXPECT_EQ(ids(R"("prompt":[1,2,3,4,5],"truncate_prompt_tokens":2)"), (Ids{4, 5}));
+  EXPECT_EQ(ids(R"("prompt":[1,2,3,4,5],"truncate_prompt_tokens":2,"truncation_side":"left")"), (Ids{4, 5}));
+  EXPECT_EQ(ids(R"("prompt":[1,2,3,4,5],"truncate_prompt_tokens":2,"truncation_side":"right")"), (Ids{1, 2}));
+  EXPECT_EQ(ids(R"("prompt":[1,2],"truncate_prompt_tokens":2,"truncation_side":"right")"), (Ids{1, 2}));
+  EXPECT_EQ(ids(R"("prompt":[1,2,3],"truncate_prompt_tokens":null)"), (Ids{1, 2, 3}));
+  EXPECT_EQ(ids(R"("prompt":"abcde","truncate_prompt_tokens":3)"), (Ids{'c', 'd', 'e'}));
+  EXPECT_EQ(ids(R"("prompt":"abcde","truncate_prompt_tokens":3,"truncation_side":"right")"), (Ids{'a', 'b', 'c'}));
+  const GenerationPlan batch = accepted(R"({"prompt":["abc","d"],"truncate_prompt_tokens":2,"n":2,"echo":true})");
+  EXPECT_EQ(batch.sequences[0].prompt, (Ids{'b', 'c'})) << "what runs is what was planned";
+  EXPECT_EQ(batch.prompts[0].echo_text, "bc") << "what the model saw";
+  EXPECT_EQ(batch.prompts[1].echo_text, "d");
+  EXPECT_EQ(batch.sequences[3].prompt, (Ids{'d'}));
+}
+
+TEST_F(Validation, TruncationKeepsTheTokensThatSurroundAText) {
+  tokenizer = load_tiny_tokenizer(true);
+  const auto ids = [&](const std::string& fields) {
+    return accepted(R"({"prompt":"abcde",)" + fields + "}").prompts[0].ids;
+  };
+  using Ids = std::vector<TokenId>;
+  EXPECT_EQ(ids(R"("max_tokens":1)"), (Ids{258, 'a', 'b', 'c', 'd', 'e', 257}));
+  EXPECT_EQ(ids(R"("truncate_prompt_tokens":4)"), (Ids{258, 'd', 'e', 257}));
+  EXPECT_EQ(ids(R"("truncate_prompt_tokens":4,"truncation_side":"right")"), (Ids{258, 'a', 'b', 257}));
+  EXPECT_EQ(ids(R"("truncate_prompt_tokens":2)"), (Ids{'e', 257})) << "no room for more than them";
+  EXPECT_EQ(ids(R"("truncate_prompt_tokens":4,"add_special_tokens":false)"), (Ids{'b', 'c', 'd', 'e'}));
+  EXPECT_EQ(accepted(R"({"prompt":"abcde","truncate_prompt_tokens":4,"echo":true})").prompts[0].echo_text, "de");
+}
+
+TEST_F(Validation, TruncationToWhatFitsLeavesRoomForTheBudget) {
+  const std::string text100(100, 'x');
+  const auto with = [&](const std::string& fields) { return R"({"prompt":")" + text100 + R"(",)" + fields + "}"; };
+  expect_refused({with(R"("max_tokens":4)").c_str(), 400, "prompt", "64"});
+  EXPECT_EQ(accepted(with(R"("max_tokens":4,"truncate_prompt_tokens":-1)")).prompts[0].ids.size(), 60u);
+  EXPECT_EQ(accepted(with(R"("truncate_prompt_tokens":-1)")).prompts[0].ids.size(), 48u) << "the default budget is 16";
+  EXPECT_EQ(accepted(R"({"prompt":"ab","truncate_prompt_tokens":-1})").prompts[0].ids.size(), 2u);
+  std::string ids100 = R"({"prompt":[7)";
+  for (int i = 1; i < 100; ++i) ids100 += ",7";
+  EXPECT_EQ(accepted(ids100 + R"(],"max_tokens":4,"truncate_prompt_tokens":-1})").prompts[0].ids.size(), 60u);
+  expect_refused({{with(R"("max_tokens":64,"truncate_prompt_tokens":-1)").c_str(), 400, "truncate_prompt_tokens", "64"},
+                  {with(R"("truncate_prompt_tokens":65)").c_str(), 400, "truncate_prompt_tokens", "64"},
+                  {with(R"("max_tokens":5,"truncate_prompt_tokens":60)").c_str(), 400, "prompt", "64"}});
+}
+
+TEST_F(Validation, StreamIntervalIsTokensAChunk) {
+  EXPECT_EQ(accepted(R"({"prompt":"a"})").stream_interval, 1);
+  EXPECT_EQ(accepted(R"({"prompt":"a","stream":true,"stream_interval":5})").stream_interval, 5);
 }
 
 TEST_F(Validation, EchoKeepsThePromptAsSentOrDecodesItsIds) {
