@@ -142,6 +142,7 @@ class RankUnderTest {
       CoordinatorLink link(config, vitals, wake_);
       const int code = serve_rank(hello_, timeout, prepare, link, vitals);
       exit_code_.set_value(code);
+      ended_ = true;
     });
   }
   explicit RankUnderTest(const std::string& endpoint) : RankUnderTest(endpoint, Options{}) {}
@@ -156,6 +157,7 @@ class RankUnderTest {
     terminated_ = true;
     wake_.notify();
   }
+  bool ended() const { return ended_; }
   int exit_code() {
     auto future = exit_code_.get_future();
     if (future.wait_for(kPatience) != std::future_status::ready) {
@@ -172,7 +174,7 @@ class RankUnderTest {
  private:
   Hello hello_;
   WakeEvent wake_;
-  std::atomic<bool> terminated_{false};
+  std::atomic<bool> terminated_{false}, ended_{false};
   std::promise<int> exit_code_;
   std::thread thread_;
 };
