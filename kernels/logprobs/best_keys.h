@@ -1,11 +1,11 @@
-// The best keys seen so far, sorted, largest first: a bounded insertion sort. Kernels merge short lists with it.
+// The best keys seen so far, sorted, largest first: a bounded insertion sort. CPU kernels merge short lists with it.
 #pragma once
 
 #include <array>
 #include <span>
 
 #include "common/contract/completion_layout.h"
-#include "kernels/logprobs/sort_key.h"
+#include "kernels/logprobs/tile_candidates.h"
 
 namespace helios {
 
@@ -24,11 +24,30 @@ class BestKeys {
     keys_[at] = key;
   }
   std::span<const SortKey> keys() const { return {keys_.data(), static_cast<size_t>(size_)}; }
+  /// The i-th best, or kNoKey.
+  SortKey at(int i) const { return i < size_ ? keys_[i] : kNoKey; }
 
  private:
   int limit_;
   int size_ = 0;
   std::array<SortKey, kKeptSortKeys> keys_;
 };
+
+/// Merges the keys that launch 3 kept of `num_tiles` tiles from `first_tile` on.
+inline void merge_tile_keys(const SortKey* keys, const int32_t* counts, int64_t first_tile, int num_tiles,
+                            BestKeys& best) {
+  for (int64_t tile = first_tile; tile < first_tile + num_tiles; ++tile) {
+    for (int i = 0; i < counts[tile]; ++i) best.insert(keys[tile * kKeptSortKeys + i]);
+  }
+}
+
+/// Logits of the tiles that launch 3 read.
+inline int64_t candidate_logits_read(const int32_t* counts, int64_t num_positions, const TilesView& shard) {
+  int64_t words = 0;
+  for (int64_t item = 0; item < num_positions * shard.num_tiles; ++item) {
+    if (counts[item] != kTileNotRead) words += shard.tiles[item % shard.num_tiles].width;
+  }
+  return words;
+}
 
 }  // namespace helios

@@ -1,9 +1,7 @@
 #include "kernels/logprobs/emit_logprobs.h"
 
-#include <algorithm>
 #include <limits>
 
-#include "common/contract/completion_layout.h"
 #include "kernels/logprobs/best_keys.h"
 
 namespace helios {
@@ -16,7 +14,7 @@ void emit_position(const EmitLogprobsArgs& args, int64_t p) {
   const float* row = args.logits + position.row * args.stride;
   const float normalizer = args.normalizers[p];
   const auto logprob = [&](TokenId id) {
-    return id >= 0 && id < args.shard->width ? reported_logprob(row[id], normalizer) : kNaN;
+    return id >= 0 && id < args.shard.width ? reported_logprob(row[id], normalizer) : kNaN;
   };
   store_pair(position.packed, 0, position.chosen, logprob(position.chosen));
   for (int i = 0; i < position.num_selected; ++i) {
@@ -25,33 +23,21 @@ void emit_position(const EmitLogprobsArgs& args, int64_t p) {
   if (position.num_selected > 0 || args.alternatives == 0) return;  // keys were not asked for
 
   BestKeys best(args.alternatives);
-  const int num_tiles = args.shard->num_tiles();
-  for (int64_t tile = p * num_tiles; tile < (p + 1) * num_tiles; ++tile) {
-    const SortKey* keys = args.keys + tile * kKeptSortKeys;
-    for (int i = 0; i < args.counts[tile]; ++i) best.insert(keys[i]);
-  }
-  store_alternatives(position.packed, args.alternatives, best.keys());
+  merge_tile_keys(args.keys, args.counts, p * args.shard.num_tiles, args.shard.num_tiles, best);
+  for (int i = 0; i < args.alternatives; ++i) store_alternative(position.packed, i, best.at(i));
 }
 
 }  // namespace
 
-void store_pair(int32_t* packed, int pair, TokenId id, float logprob) {
-  packed[kPairWords * pair] = id;
-  packed[kPairWords * pair + 1] = float_bits(logprob);
-}
-
-void store_alternatives(int32_t* packed, int alternatives, std::span<const SortKey> keys) {
-  const int found = std::min<int>(alternatives, static_cast<int>(keys.size()));
-  for (int i = 0; i < found; ++i) store_pair(packed, 1 + i, key_id(keys[i]), key_value(keys[i]));
-  for (int i = found; i < alternatives; ++i) store_pair(packed, 1 + i, -1, kNaN);
-}
-
 void emit_logprobs(const EmitLogprobsArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const EmitLogprobsArgs* launch = &args;
-  pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
+  pool.parallel_for(*args.num_positions, 4, [launch](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) emit_position(*launch, p);
   });
+  if (args.counters && args.alternatives > 0) {
+    args.counters->logprob_logits_read += candidate_logits_read(args.counts, *args.num_positions, args.shard);
+  }
 }
 
 }  // namespace helios

@@ -1,8 +1,9 @@
 // The mergeable partial logsumexp, and the one exponential that every merge uses.
 //
 // A rank owns a whole subtree of the eight vocabulary segments, so its maximum and mass are all that the tree above it
-// needs, and the normaliser has the same bits at every tensor-parallel degree (X1). The exponential is spelled out here
-// because libm's differs between machines. Same polynomial as simd_exp-inl.h.
+// needs, and the normaliser has the same bits at every tensor-parallel degree (X1). exp is spelled out here, and log in
+// exact_log.h, fused where they say so and nowhere else, because libm's differ between machines and devices: with these
+// a CPU and a GPU report the same bits. Same polynomial as simd_exp-inl.h.
 #pragma once
 
 #include <bit>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/base/exact_log.h"
 #include "kernels/base/host_device.h"
 
 namespace helios {
@@ -35,15 +37,15 @@ HELIOS_HD inline float exp_nonpositive(float x) {
   using namespace exp_constants;
   if (x < kLowest) return 0.0f;
   if (!(x <= 0.0f)) return std::numeric_limits<float>::quiet_NaN();  // NaN in, NaN out
-  const float shifted = std::fma(x, kLog2e, kMagic);
+  const float shifted = fmaf(x, kLog2e, kMagic);
   const float n = shifted - kMagic;
-  const float f = std::fma(n, -kLn2, x);
-  float p = std::fma(kC5, f, kC4);
-  p = std::fma(p, f, kC3);
-  p = std::fma(p, f, kC2);
-  p = std::fma(p, f, kC1);
-  p = std::fma(p, f, 1.0f);
-  return p * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
+  const float f = fmaf(n, -kLn2, x);
+  float p = fmaf(kC5, f, kC4);
+  p = fmaf(p, f, kC3);
+  p = fmaf(p, f, kC2);
+  p = fmaf(p, f, kC1);
+  p = fmaf(p, f, 1.0f);
+  return rounded_product(p, std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23));
 }
 
 /// A partial logsumexp. Identity: the default. Domain: finite logits and -inf. A NaN or a +inf logit makes the mass
@@ -54,25 +56,29 @@ struct LseState {
   friend bool operator==(const LseState&, const LseState&) = default;
 };
 
-inline LseState merge(LseState a, LseState b) {
+HELIOS_HD inline LseState merge(LseState a, LseState b) {
   const float max = a.max > b.max ? a.max : b.max;
   if (max == kNegativeInfinity) return {max, a.mass + b.mass};  // both empty, or a NaN without a number beside it
-  return {max, a.mass * exp_nonpositive(a.max - max) + b.mass * exp_nonpositive(b.max - max)};
+  const float left = rounded_product(a.mass, exp_nonpositive(a.max - max));
+  return {max, rounded_sum(left, rounded_product(b.mass, exp_nonpositive(b.max - max)))};
 }
 
-/// Merges `count` neighbouring subtrees, a power of two, as a balanced binary tree.
-inline LseState merge_tree(const LseState* states, int count) {
-  if (count == 1) return states[0];
-  return merge(merge_tree(states, count / 2), merge_tree(states + count / 2, count / 2));
+/// Merges `count` neighbouring subtrees, a power of two, as a balanced binary tree. `states` is scratch.
+HELIOS_HD inline LseState merge_tree(LseState* states, int count) {
+  for (; count > 1; count /= 2) {
+    for (int i = 0; i < count / 2; ++i) states[i] = merge(states[2 * i], states[2 * i + 1]);
+  }
+  return states[0];
 }
 
 /// The normaliser in FP32, rounded once. NaN when a logit was NaN or +inf; -inf when every logit is -inf, so that every
 /// logprob of that row is NaN: there is no distribution to report from.
-inline float log_sum_exp(LseState state) {
-  return static_cast<float>(static_cast<double>(state.max) + std::log(static_cast<double>(state.mass)));
+HELIOS_HD inline float log_sum_exp(LseState state) {
+  if (!(state.mass > 0.0f)) return state.mass == 0.0f ? kNegativeInfinity : std::numeric_limits<float>::quiet_NaN();
+  return static_cast<float>(rounded_sum(static_cast<double>(state.max), exact_log(static_cast<double>(state.mass))));
 }
 
 /// The reported value of a logit: one FP32 subtraction, -0 made +0.
-inline float reported_logprob(float logit, float normalizer) { return (logit - normalizer) + 0.0f; }
+HELIOS_HD inline float reported_logprob(float logit, float normalizer) { return (logit - normalizer) + 0.0f; }
 
 }  // namespace helios

@@ -1,7 +1,8 @@
 // Launch 2: one normaliser a requested position, and the value below which no id can be among the best 32.
 //
 // Tiles fold in order within a segment, segments as a binary tree. At TP > 1 shard_stats.h stops at the rank's subtree.
-// One item is one position; reads 72 bytes a tile.
+// One item is one position; reads 72 bytes a tile. The same
+// bits on every device.
 #pragma once
 
 #include "common/contract/completion_layout.h"
@@ -10,21 +11,22 @@
 namespace helios {
 
 struct RowNormalizerArgs {
-  const LseState* states = nullptr;  // [num_positions, tiles]
-  const float* lane_max = nullptr;   // [num_positions, tiles, 16]
-  int num_positions = 0;
-  const ShardTiles* shard = nullptr;  // all eight segments
-  float* normalizers = nullptr;       // [num_positions] out: logsumexp, nats
-  float* cuts = nullptr;              // [num_positions] out: raw logit; -inf when nothing can be ruled out
+  const LseState* states = nullptr;        // [max_positions, tiles]
+  const float* lane_max = nullptr;         // [max_positions, tiles, 16]
+  const int32_t* num_positions = nullptr;  // of this step, at most max_positions
+  int64_t max_positions = 0;               // bounds the grid
+  ShardTilesView shard;                    // all eight segments
+  float* normalizers = nullptr;            // [max_positions] out: logsumexp, nats
+  float* cuts = nullptr;                   // [max_positions] out: raw logit; -inf when nothing can be ruled out
 };
 
 void row_normalizer(const RowNormalizerArgs& args, const Launcher& on);
 
-/// The state of the shard's segments: a whole subtree. `states` [tiles] of one position.
-LseState fold_tiles(const LseState* states, const ShardTiles& shard);
+/// The state of the shard's segments: a whole subtree. `states` [tiles] of one position. On the CPU, for shard_stats.
+LseState fold_tiles(const LseState* states, const ShardTilesView& shard);
 
 /// The 32nd largest of a position's lane maxima: at least 32 ids are as large. -inf when there are fewer lanes than
-/// that.
+/// that. On the CPU, for shard_stats.
 float lane_max_cut(const LseState* states, const float* lane_max, int num_tiles);
 
 }  // namespace helios

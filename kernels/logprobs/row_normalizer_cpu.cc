@@ -44,13 +44,13 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 HWY_EXPORT(fold_segment);
 
-LseState fold_tiles(const LseState* states, const ShardTiles& shard) {
+LseState fold_tiles(const LseState* states, const ShardTilesView& shard) {
   std::array<LseState, kCanonicalSegments> segments;
-  for (int s = 0; s < shard.num_segments(); ++s) {
+  for (int s = 0; s < shard.num_segments; ++s) {
     const int first = shard.segment_first_tile[s];
     segments[s] = HWY_DYNAMIC_DISPATCH(fold_segment)(states + first, shard.segment_first_tile[s + 1] - first);
   }
-  return merge_tree(segments.data(), shard.num_segments());
+  return merge_tree(segments.data(), shard.num_segments);
 }
 
 float lane_max_cut(const LseState* states, const float* lane_max, int num_tiles) {
@@ -72,11 +72,11 @@ float lane_max_cut(const LseState* states, const float* lane_max, int num_tiles)
 void row_normalizer(const RowNormalizerArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const RowNormalizerArgs* launch = &args;
-  pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
-    const int num_tiles = launch->shard->num_tiles();
+  pool.parallel_for(*args.num_positions, 4, [launch](int64_t begin, int64_t end) {
+    const int num_tiles = launch->shard.num_tiles;
     for (int64_t p = begin; p < end; ++p) {
       const LseState* states = launch->states + p * num_tiles;
-      launch->normalizers[p] = log_sum_exp(fold_tiles(states, *launch->shard));
+      launch->normalizers[p] = log_sum_exp(fold_tiles(states, launch->shard));
       launch->cuts[p] = lane_max_cut(states, launch->lane_max + p * num_tiles * kTileLanes, num_tiles);
     }
   });

@@ -13,24 +13,27 @@ struct ShardCandidatesArgs {
   const float* logits = nullptr;  // [rows, stride], this shard
   int64_t stride = 0;
   const LogprobPosition* positions = nullptr;
-  int num_positions = 0;
-  const ShardTiles* shard = nullptr;
-  const SortKey* keys = nullptr;    // [num_positions, tiles, 32]
-  const int32_t* counts = nullptr;  // [num_positions, tiles]
-  int32_t* payloads = nullptr;      // [num_positions, 256] out
+  const int32_t* num_positions = nullptr;  // of this step, at most max_positions
+  int64_t max_positions = 0;               // bounds the grid
+  TilesView shard;
+  const SortKey* keys = nullptr;     // [max_positions, tiles, 32]
+  const int32_t* counts = nullptr;   // [max_positions, tiles]
+  int32_t* payloads = nullptr;       // [max_positions, 256] out
+  StepCounters* counters = nullptr;  // adds the logits that launch 4 read; null: counts nothing
 };
 
 void shard_candidates(const ShardCandidatesArgs& args, const Launcher& on);
 
 struct EmitShardLogprobsArgs {
   const LogprobPosition* positions = nullptr;
-  int num_positions = 0;
-  int alternatives = 0;  // K, 0..20
+  const int32_t* num_positions = nullptr;  // of this step, at most max_positions
+  int64_t max_positions = 0;               // bounds the grid
+  int alternatives = 0;                    // K, 0..20
   int64_t vocab_size = 0;
   int64_t shard_stride = 0;  // ids a rank: id's owner is id / shard_stride
   int world_size = 1;
-  const float* normalizers = nullptr;  // [num_positions]
-  const int32_t* gathered = nullptr;   // [world_size, num_positions, 256]
+  const float* normalizers = nullptr;  // [max_positions]
+  const int32_t* gathered = nullptr;   // [world_size, max_positions, 256]
 };
 
 void emit_shard_logprobs(const EmitShardLogprobsArgs& args, const Launcher& on);

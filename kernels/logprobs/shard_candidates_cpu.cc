@@ -12,7 +12,7 @@ using namespace shard_candidates_word;
 
 void fill_payload(const ShardCandidatesArgs& args, int64_t p) {
   const LogprobPosition& position = args.positions[p];
-  const ShardTiles& shard = *args.shard;
+  const TilesView& shard = args.shard;
   const float* row = args.logits + position.row * args.stride;
   const auto owned_logit_bits = [&](TokenId id) {
     const int64_t column = static_cast<int64_t>(id) - shard.first_id;
@@ -25,10 +25,7 @@ void fill_payload(const ShardCandidatesArgs& args, int64_t p) {
   if (position.num_selected > 0) return;
 
   BestKeys best(kKeptSortKeys);
-  for (int64_t tile = p * shard.num_tiles(); tile < (p + 1) * shard.num_tiles(); ++tile) {
-    const SortKey* keys = args.keys + tile * kKeptSortKeys;
-    for (int i = 0; i < args.counts[tile]; ++i) best.insert(keys[i]);
-  }
+  merge_tile_keys(args.keys, args.counts, p * shard.num_tiles, shard.num_tiles, best);
   int at = kBody;
   for (const SortKey key : best.keys()) {
     payload[at++] = static_cast<int32_t>(key >> 32);
@@ -44,7 +41,7 @@ SortKey read_key(const int32_t* words) {
 void emit_position(const EmitShardLogprobsArgs& args, int64_t p) {
   const LogprobPosition& position = args.positions[p];
   const auto payload_of = [&](int64_t rank) {
-    return args.gathered + (rank * args.num_positions + p) * kShardExchangeWords;
+    return args.gathered + (rank * args.max_positions + p) * kShardExchangeWords;
   };
   const auto logprob = [&](TokenId id, int word) {
     if (id < 0 || id >= args.vocab_size) return std::numeric_limits<float>::quiet_NaN();
@@ -62,7 +59,7 @@ void emit_position(const EmitShardLogprobsArgs& args, int64_t p) {
     const int count = std::clamp(payload[kNumKeys], 0, kKeptSortKeys);  // a peer's word: never past the payload
     for (int i = 0; i < count; ++i) best.insert(read_key(payload + kBody + 2 * i));
   }
-  store_alternatives(position.packed, args.alternatives, best.keys());
+  for (int i = 0; i < args.alternatives; ++i) store_alternative(position.packed, i, best.at(i));
 }
 
 }  // namespace
@@ -70,15 +67,17 @@ void emit_position(const EmitShardLogprobsArgs& args, int64_t p) {
 void shard_candidates(const ShardCandidatesArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const ShardCandidatesArgs* launch = &args;
-  pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
+  pool.parallel_for(*args.num_positions, 4, [launch](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) fill_payload(*launch, p);
   });
+  if (args.counters)
+    args.counters->logprob_logits_read += candidate_logits_read(args.counts, *args.num_positions, args.shard);
 }
 
 void emit_shard_logprobs(const EmitShardLogprobsArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const EmitShardLogprobsArgs* launch = &args;
-  pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
+  pool.parallel_for(*args.num_positions, 4, [launch](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) emit_position(*launch, p);
   });
 }

@@ -8,11 +8,11 @@ namespace helios {
 void shard_stats(const ShardStatsArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const ShardStatsArgs* launch = &args;
-  pool.parallel_for(args.num_positions, 4, [launch](int64_t begin, int64_t end) {
-    const int num_tiles = launch->shard->num_tiles();
+  pool.parallel_for(*args.num_positions, 4, [launch](int64_t begin, int64_t end) {
+    const int num_tiles = launch->shard.num_tiles;
     for (int64_t p = begin; p < end; ++p) {
       const LseState* states = launch->states + p * num_tiles;
-      const LseState subtree = fold_tiles(states, *launch->shard);
+      const LseState subtree = fold_tiles(states, launch->shard);
       int32_t* payload = launch->payloads + p * kShardExchangeWords;
       std::fill(payload, payload + kShardExchangeWords, 0);
       payload[shard_stats_word::kMax] = float_bits(subtree.max);
@@ -25,11 +25,11 @@ void shard_stats(const ShardStatsArgs& args, const Launcher& on) {
 void shard_normalizer(const ShardNormalizerArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const ShardNormalizerArgs* launch = &args;
-  pool.parallel_for(args.num_positions, 16, [launch](int64_t begin, int64_t end) {
+  pool.parallel_for(*args.num_positions, 16, [launch](int64_t begin, int64_t end) {
     std::array<LseState, kCanonicalSegments> subtrees;
     for (int64_t p = begin; p < end; ++p) {
       for (int64_t r = 0; r < launch->world_size; ++r) {
-        const int32_t* payload = launch->gathered + (r * launch->num_positions + p) * kShardExchangeWords;
+        const int32_t* payload = launch->gathered + (r * launch->max_positions + p) * kShardExchangeWords;
         subtrees[r] = {bits_float(payload[shard_stats_word::kMax]), bits_float(payload[shard_stats_word::kMass])};
       }
       launch->normalizers[p] = log_sum_exp(merge_tree(subtrees.data(), launch->world_size));

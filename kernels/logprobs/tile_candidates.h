@@ -16,13 +16,14 @@ struct TileCandidatesArgs {
   const float* logits = nullptr;  // [rows, stride]
   int64_t stride = 0;
   const LogprobPosition* positions = nullptr;
-  int num_positions = 0;
-  const ShardTiles* shard = nullptr;
-  const LseState* states = nullptr;    // [num_positions, tiles]
-  const float* normalizers = nullptr;  // [num_positions]
-  const float* cuts = nullptr;         // [num_positions]
-  SortKey* keys = nullptr;             // [num_positions, tiles, 32] out, in no order
-  int32_t* counts = nullptr;           // [num_positions, tiles] out: keys kept, or kTileNotRead
+  const int32_t* num_positions = nullptr;  // of this step, at most max_positions
+  int64_t max_positions = 0;               // bounds the grid
+  TilesView shard;
+  const LseState* states = nullptr;    // [max_positions, tiles]
+  const float* normalizers = nullptr;  // [max_positions]
+  const float* cuts = nullptr;         // [max_positions]
+  SortKey* keys = nullptr;             // [max_positions, tiles, 32] out, in no order
+  int32_t* counts = nullptr;           // [max_positions, tiles] out: keys kept, or kTileNotRead
 };
 
 void tile_candidates(const TileCandidatesArgs& args, const Launcher& on);

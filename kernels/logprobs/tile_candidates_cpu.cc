@@ -81,7 +81,7 @@ int one_tile_candidates(const float* HWY_RESTRICT logits, int width, TokenId fir
 }
 
 void tile_candidates_items(const TileCandidatesArgs& args, int64_t begin, int64_t end) {
-  const int num_tiles = args.shard->num_tiles();
+  const int num_tiles = args.shard.num_tiles;
   for (int64_t item = begin; item < end; ++item) {
     const int64_t p = item / num_tiles;
     const LogprobPosition& position = args.positions[p];
@@ -91,10 +91,10 @@ void tile_candidates_items(const TileCandidatesArgs& args, int64_t begin, int64_
     const float normalizer = args.normalizers[p];
     const float threshold = reported_logprob(args.cuts[p], normalizer);
     if (!(reported_logprob(args.states[item].max, normalizer) >= threshold)) continue;
-    const VocabTile& tile = args.shard->tiles[item % num_tiles];
+    const VocabTile& tile = args.shard.tiles[item % num_tiles];
     args.counts[item] =
         one_tile_candidates(args.logits + position.row * args.stride + tile.begin, tile.width,
-                            args.shard->first_id + tile.begin, normalizer, threshold, args.keys + item * kKeptSortKeys);
+                            args.shard.first_id + tile.begin, normalizer, threshold, args.keys + item * kKeptSortKeys);
   }
 }
 
@@ -109,7 +109,7 @@ HWY_EXPORT(tile_candidates_items);
 void tile_candidates(const TileCandidatesArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const TileCandidatesArgs* launch = &args;
-  pool.parallel_for(static_cast<int64_t>(args.num_positions) * args.shard->num_tiles(), 16,
+  pool.parallel_for(*args.num_positions * static_cast<int64_t>(args.shard.num_tiles), 16,
                     [launch](int64_t begin, int64_t end) {
                       HWY_DYNAMIC_DISPATCH(tile_candidates_items)(*launch, begin, end);
                     });

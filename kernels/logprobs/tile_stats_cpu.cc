@@ -60,10 +60,10 @@ void one_tile(const float* HWY_RESTRICT logits, int width, LseState* state, floa
 }
 
 void tile_stats_items(const TileStatsArgs& args, int64_t begin, int64_t end) {
-  const int num_tiles = args.shard->num_tiles();
+  const int num_tiles = args.shard.num_tiles;
   for (int64_t item = begin; item < end; ++item) {
     const float* row = args.logits + args.positions[item / num_tiles].row * args.stride;
-    const VocabTile& tile = args.shard->tiles[item % num_tiles];
+    const VocabTile& tile = args.shard.tiles[item % num_tiles];
     one_tile(row + tile.begin, tile.width, args.states + item, args.lane_max + item * kTileLanes);
   }
 }
@@ -79,7 +79,7 @@ HWY_EXPORT(tile_stats_items);
 void tile_stats(const TileStatsArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const TileStatsArgs* launch = &args;  // one pointer: the function object stays in its own small storage
-  pool.parallel_for(static_cast<int64_t>(args.num_positions) * args.shard->num_tiles(), 4,
+  pool.parallel_for(*args.num_positions * static_cast<int64_t>(args.shard.num_tiles), 4,
                     [launch](int64_t begin, int64_t end) {
                       HWY_DYNAMIC_DISPATCH(tile_stats_items)(*launch, begin, end);
                     });

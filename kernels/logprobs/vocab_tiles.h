@@ -17,6 +17,21 @@ struct VocabTile {
   int32_t width = 0;  // 1..2048
 };
 
+/// A shard's tiles as most kernels read them: the table lies in device memory.
+struct TilesView {
+  const VocabTile* tiles = nullptr;  // [num_tiles] by column
+  int32_t num_tiles = 0;             // 0: the shard is empty
+  int32_t first_id = 0;              // vocabulary id of column 0
+  int32_t width = 0;                 // valid columns; what lies behind is padding and never read
+};
+
+/// And with the segments that fold into the tree.
+struct ShardTilesView : TilesView {
+  const int32_t* segment_first_tile = nullptr;  // [num_segments + 1]
+  int32_t num_segments = 0;
+};
+
+/// The tables on the host.
 struct ShardTiles {
   std::vector<VocabTile> tiles;             // by column; none when the shard is empty
   std::vector<int32_t> segment_first_tile;  // [segments + 1]
@@ -25,14 +40,12 @@ struct ShardTiles {
 
   int num_tiles() const { return static_cast<int>(tiles.size()); }
   int num_segments() const { return static_cast<int>(segment_first_tile.size()) - 1; }
-};
 
-/// The same for a kernel's arguments: the tile table lies in device memory.
-struct TilesView {
-  const VocabTile* tiles = nullptr;  // [num_tiles]
-  int32_t num_tiles = 0;
-  int32_t first_id = 0;
-  int32_t width = 0;
+  /// `tiles` and `segment_first_tile` at another place: their copies in device memory.
+  ShardTilesView view_at(const VocabTile* tile_table, const int32_t* first_tile_table) const {
+    return {{tile_table, num_tiles(), first_id, width}, first_tile_table, num_segments()};
+  }
+  ShardTilesView view() const { return view_at(tiles.data(), segment_first_tile.data()); }
 };
 
 inline ShardTiles make_shard_tiles(const VocabLayout& layout, Rank rank, int world) {

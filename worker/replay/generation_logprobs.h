@@ -1,29 +1,44 @@
-// Logprobs of the tokens that this step emitted: the prepared launches over this rank's raw logits and, at TP > 1, two
+// Logprobs of the tokens that a step emitted: prepared launches over this rank's raw logits and, at TP > 1, two
 // all-gathers of 256 words a position a rank. Never a vocabulary on the wire, no allocation after construction.
 //
 // Four launches at TP 1 (R21), six at TP > 1 (R22); the same bits either way: tiles fold into the eight canonical
-// vocabulary segments, and segments into one tree. Runs after commit has written the records (R15, R16) and reads
-// emission, slot and epoch from them. Thread: rank.
+// vocabulary segments, and segments into one tree. Before them one small launch lists the positions from the records
+// that the commit has just written (R15, R16): it belongs to the token writer, all the others read its list, and when
+// it is empty they read and write nothing (R24). Thread: rank.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
 #include "common/base/vocab_range.h"
-#include "kernels/base/launcher.h"
+#include "common/contract/completion_layout.h"
+#include "kernels/base/step_counters.h"
+#include "worker/backend/backend.h"
 #include "worker/collective/communicator.h"
 
 namespace helios {
 
-/// One step's sampling rows and the active frame. Pointers are to this rank's memory and stay fixed between steps.
+/// What a core fixes.
+struct GenerationLogprobsShape {
+  int slot_capacity = 0;
+  int token_capacity = 0;  // T
+  int alternatives = 0;    // K, 1..20
+  int position_words = 0;  // 258 with the id inputs, else 2 + 2K
+  int64_t max_rows = 0;    // logit rows of the largest graph
+};
+
+/// A graph's logit rows and the completion bundle, all in device memory. Ordinary sampling has a row a slot; a
+/// verification may have several, which row_tokens tells apart.
 struct GenerationLogprobsArgs {
-  const float* logits = nullptr;  // [rows, logits_stride]: raw, this rank's shard; columns past the shard are padding
+  const float* logits = nullptr;  // [max_rows, logits_stride]: raw, this rank's shard; columns past it are padding
   int64_t logits_stride = 0;
-  int64_t rows = 0;
-  const int32_t* row_slots = nullptr;        // [rows] slot of each row; -1: no row
-  const uint32_t* row_epochs = nullptr;      // [rows]
-  const int64_t* records = nullptr;          // [capacity, 16 + T] of the active frame, after commit
-  int32_t* packed = nullptr;                 // [capacity, T, packed_words] of the active frame
+  const int32_t* num_rows = nullptr;         // of this step, at most max_rows
+  const int32_t* row_slots = nullptr;        // [max_rows] slot of each row; -1: no row
+  const uint32_t* row_epochs = nullptr;      // [max_rows]
+  const int32_t* row_tokens = nullptr;       // [max_rows] index of the row's token within its record; null: 0 for all
+  const int32_t* row_halves = nullptr;       // [max_rows] half of the outputs that takes the row's, 0 or 1
+  const int64_t* records = nullptr;          // [2, capacity, 16 + T] after commit: the frames, or a mixed graph's roles
+  int32_t* packed = nullptr;                 // [2, capacity, T, position_words]
   const int32_t* requested = nullptr;        // [capacity]
   const int32_t* token_ids = nullptr;        // [capacity, 128], or null: a core without the id inputs
   const int32_t* token_id_counts = nullptr;  // [capacity], or null
@@ -31,25 +46,18 @@ struct GenerationLogprobsArgs {
 
 class GenerationLogprobs {
  public:
-  /// `alternatives` is K (1..20); `packed_words` 258 with the id inputs, else 2 + 2K.
-  GenerationLogprobs(const VocabLayout& layout, int slot_capacity, int token_capacity, int alternatives,
-                     int packed_words, Communicator& communicator);
+  /// `counters` in device memory, or null. Throws DeviceError.
+  GenerationLogprobs(const VocabLayout& layout, const GenerationLogprobsShape& shape, StepCounters* counters,
+                     Communicator& communicator, Backend& backend);
   ~GenerationLogprobs();
 
-  /// Writes position 0 of every row whose slot asks and whose record (same slot and epoch) emits a token. Rows that do
-  /// not ask read no vocabulary and write nothing (R24); when no row asks, nothing is exchanged. The decision is made
-  /// from values that are identical on all ranks. Throws CollectiveError.
-  void run(const GenerationLogprobsArgs& args, const Launcher& on);
+  /// Inside a capture, behind the commit: writes every emitted position that has a row and whose slot asks. Slots that
+  /// do not ask read no vocabulary and write nothing (R24); on the CPU nothing is exchanged when none asks. Decided
+  /// from values that are identical on all ranks. A replay throws CollectiveError. Graphs replay one after another:
+  /// they share this object's workspace (R25).
+  void record(const GenerationLogprobsArgs& args, Stream& stream);
 
   int64_t workspace_bytes() const;
-
-  struct Counters {
-    int64_t positions = 0;        // reduced
-    int64_t logits_read = 0;      // FP32 words
-    int64_t words_exchanged = 0;  // sent by this rank
-    int64_t launches = 0;         // of the last run that had a requested row
-  };
-  const Counters& counters() const;
 
  private:
   struct Impl;

@@ -45,8 +45,7 @@ class GraphExecutor final : public Executor {
 
  private:
   std::unique_ptr<Graph> capture(Operation operation);
-  void reduce_logprobs(const Launcher& on);
-  void note_host_counters();
+  void record_logprobs(Operation operation);
   bool rounds() const { return shape_.dtype == "bfloat16"; }
 
   std::unique_ptr<Backend> backend_;
@@ -106,8 +105,13 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
       readback_(outputs_, commit_.summaries(), communicator.rank(), *backend_),
       compute_(std::move(device.compute)) {
   if (shape.alternatives > 0) {
-    logprobs_ = std::make_unique<GenerationLogprobs>(vocabulary_, shape.slot_capacity, shape.token_capacity,
-                                                     shape.alternatives, outputs_.words_per_position(), communicator);
+    const GenerationLogprobsShape reduced{.slot_capacity = shape.slot_capacity,
+                                          .token_capacity = shape.token_capacity,
+                                          .alternatives = shape.alternatives,
+                                          .position_words = outputs_.words_per_position(),
+                                          .max_rows = shape.slot_capacity};
+    logprobs_ = std::make_unique<GenerationLogprobs>(vocabulary_, reduced, counters_.as<StepCounters>(), communicator,
+                                                     *backend_);
   }
   for (auto& event : produced_) event = backend_->make_event();
   for (const GraphDeclaration& graph : manifest_.graphs) {
@@ -134,37 +138,26 @@ std::unique_ptr<Graph> GraphExecutor::capture(Operation operation) {
   }
   commit_.record_commit(*compute_, operation);
   if (operation != Operation::kAdmission) choice_.record_counts(*compute_, commit_.halves(operation).records);
+  if (operation != Operation::kAdmission && logprobs_) record_logprobs(operation);
   commit_.record_merge(*compute_, operation);
-  if (operation != Operation::kAdmission && logprobs_)
-    compute_->launch([this](const Launcher& on) { reduce_logprobs(on); });
-  compute_->launch([this](const Launcher&) { note_host_counters(); });
   commit_.record_summary(*compute_);
   return compute_->end_capture();
 }
 
-void GraphExecutor::reduce_logprobs(const Launcher& on) {
-  const FrameIndex frame(upload_.device().header->frame);
-  logprobs_->run({.logits = head_.logits(),
-                  .logits_stride = head_.logits_stride(),
-                  .rows = rows_.num_sampling(),
-                  .row_slots = rows_.sampling_slots(),
-                  .row_epochs = rows_.sampling_epochs(),
-                  .records = outputs_.records(frame),
-                  .packed = outputs_.packed(frame),
-                  .requested = outputs_.requested(),
-                  .token_ids = outputs_.token_ids(),
-                  .token_id_counts = outputs_.token_id_counts()},
-                 on);
-}
-
-void GraphExecutor::note_host_counters() {
-  if (!logprobs_) return;
-  StepCounters& c = *counters_.as<StepCounters>();
-  const GenerationLogprobs::Counters& of = logprobs_->counters();
-  c.logprob_positions = of.positions;
-  c.logprob_launches = of.launches;
-  c.logprob_logits_read = of.logits_read;
-  c.logprob_words = of.words_exchanged;
+void GraphExecutor::record_logprobs(Operation operation) {
+  const OutputHalves halves = commit_.halves(operation);
+  logprobs_->record({.logits = head_.logits(),
+                     .logits_stride = head_.logits_stride(),
+                     .num_rows = rows_.num_sampling_rows(),
+                     .row_slots = rows_.sampling_slots(),
+                     .row_epochs = rows_.sampling_epochs(),
+                     .row_halves = rows_.sampling_halves(),
+                     .records = halves.records,
+                     .packed = halves.packed,
+                     .requested = outputs_.requested(),
+                     .token_ids = outputs_.token_ids(),
+                     .token_id_counts = outputs_.token_id_counts()},
+                    *compute_);
 }
 
 Status GraphExecutor::submit(const Submission& s) {

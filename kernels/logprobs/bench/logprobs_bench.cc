@@ -93,15 +93,17 @@ class Step {
     tile_stats({.logits = logits_,
                 .stride = vocab_,
                 .positions = positions_.data(),
-                .num_positions = lanes_,
-                .shard = &shard_,
+                .num_positions = &lanes_,
+                .max_positions = lanes_,
+                .shard = shard_.view(),
                 .states = states_.data(),
                 .lane_max = lane_max_.data()},
                pool_);
     row_normalizer({.states = states_.data(),
                     .lane_max = lane_max_.data(),
-                    .num_positions = lanes_,
-                    .shard = &shard_,
+                    .num_positions = &lanes_,
+                    .max_positions = lanes_,
+                    .shard = shard_.view(),
                     .normalizers = normalizers_.data(),
                     .cuts = cuts_.data()},
                    pool_);
@@ -109,8 +111,9 @@ class Step {
       tile_candidates({.logits = logits_,
                        .stride = vocab_,
                        .positions = positions_.data(),
-                       .num_positions = lanes_,
-                       .shard = &shard_,
+                       .num_positions = &lanes_,
+                       .max_positions = lanes_,
+                       .shard = shard_.view(),
                        .states = states_.data(),
                        .normalizers = normalizers_.data(),
                        .cuts = cuts_.data(),
@@ -121,9 +124,10 @@ class Step {
     emit_logprobs({.logits = logits_,
                    .stride = vocab_,
                    .positions = positions_.data(),
-                   .num_positions = lanes_,
+                   .num_positions = &lanes_,
+                   .max_positions = lanes_,
                    .alternatives = report_.alternatives,
-                   .shard = &shard_,
+                   .shard = shard_.view(),
                    .normalizers = normalizers_.data(),
                    .keys = keys_.data(),
                    .counts = counts_.data()},
@@ -142,7 +146,7 @@ class Step {
 
  private:
   const int64_t vocab_;
-  const int lanes_;
+  const int32_t lanes_;
   const Report report_;
   const float* logits_;
   ThreadPool& pool_;
