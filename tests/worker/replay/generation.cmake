@@ -1,6 +1,9 @@
 helios_test(generation_logprobs_test LABEL unit SOURCES
   generation_logprobs_test.cc ${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc
   LINKS helios_generation_logprobs helios_logprobs_reference)
+helios_test(generation_logprobs_simt_test LABEL unit EMULATED SANITIZED TIMEOUT 300 SOURCES
+  generation_logprobs_test.cc ${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc
+  LINKS helios_generation_logprobs helios_logprobs_reference helios_simt_backend)
 
 helios_test(sampler_test LABEL unit SOURCES
   sampler_test.cc ${PROJECT_SOURCE_DIR}/tests/support/count_allocations.cc
