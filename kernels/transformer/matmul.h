@@ -49,6 +49,7 @@ class PackedMatrix {
 
  private:
   friend struct MatmulKernels;
+  friend struct MatmulRows;
   int64_t n_ = 0, k_ = 0;
   DType dtype_ = DType::kFloat32;
   int64_t panel_width_ = 0;  // columns of a panel, by the vector width in use; 0: rows
@@ -71,6 +72,7 @@ struct MatmulArgs {
   const int32_t* num_rows = nullptr;  // [1]
   int64_t first_row = 0;
   int64_t max_rows = 0;
+  bool bf16_x = false;  // a promise: x holds BF16 values. A device may then read less; the result is the same
 };
 
 /// Bytes of scratch that matmul() needs for up to `max_rows` rows; `num_threads` of the host where kernels run there.

@@ -57,7 +57,8 @@ void LmHead::record(Stream& stream) {
               .out_stride = stride_,
               .num_rows = rows_.num_sampling,
               .first_row = first,
-              .max_rows = std::min(kBlockRows, max_sampling_ - first)},
+              .max_rows = std::min(kBlockRows, max_sampling_ - first),
+              .bf16_x = round_bf16_},
              scratch_, on);
     });
   }

@@ -177,7 +177,8 @@ void Transformer::record_product(Stream& stream, const PackedMatrix& w, const fl
             .out = out,
             .out_stride = w.n(),
             .num_rows = rows_.num_rows,
-            .max_rows = max_rows},
+            .max_rows = max_rows,
+            .bf16_x = round_bf16_},
            scratch_, on);
   });
 }

@@ -106,13 +106,13 @@ INSTANTIATE_TEST_SUITE_P(
                                          Shape{7, 515, 129, 1}, Shape{13, 64, 300, 2}, Shape{29, 100, 777, 4},
                                          Shape{40, 128, 515, 8}, Shape{200, 130, 301, 1}, Shape{401, 9, 64, 2},
                                          Shape{64, 80, 1100, 2}),
-                       ::testing::Values(1, 2, 3)));
+                       ::testing::ValuesIn(testing::cases_for_device<int>({1, 2, 3}, 1))));
 
 TEST(Matmul, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const int segments : {1, 8}) {
       ThreadPool one(1), two(2), five(5);
-      const int64_t n = 515, k = 603, most = 40;
+      const int64_t n = 515, k = testing::kEmulatedDevice ? 83 : 603, most = testing::kEmulatedDevice ? 7 : 40;
       const Weights w = make_weights(n, k, dtype, even_segments(k, segments), one);
       const std::vector<float> x = random_floats(most * k, 11), bias = random_floats(n, 12);
       std::vector<float> alone(most * n);
@@ -121,7 +121,7 @@ TEST(Matmul, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
         std::copy(row.begin(), row.end(), &alone[r * n]);
       }
       for (int64_t m = 1; m <= most; ++m) {
-        for (ThreadPool* pool : {&one, &two, &five}) {
+        for (ThreadPool* pool : testing::cases_for_device<ThreadPool*>({&one, &two, &five}, 1)) {
           const int64_t first = most - m;  // each row meets every position in the batch
           const std::vector<float> out = run_matmul(w.packed, &x[first * k], k, m, bias.data(), *pool);
           ASSERT_EQ(bits_of(out.data(), m * n), bits_of(&alone[first * n], m * n)) << m << " rows, " << segments;

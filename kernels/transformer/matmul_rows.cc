@@ -1,0 +1,120 @@
+// Weights for a device with memory of its own: arranged on the host in pieces, then uploaded. Thread: the loader's,
+// with its pool.
+#include "kernels/transformer/matmul_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "common/base/check.h"
+#include "kernels/transformer/embedding_table.h"
+
+namespace helios {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{32} << 20;  // of host memory at a time
+
+constexpr int64_t round_up(int64_t value) { return (value + kRowsPadding - 1) / kRowsPadding * kRowsPadding; }
+
+struct SourceRow {
+  const void* data = nullptr;
+  DType dtype = DType::kFloat32;
+};
+
+std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
+  std::vector<SourceRow> rows;
+  for (const WeightRows& part : parts) {
+    const auto* data = static_cast<const std::byte*>(part.data);
+    const int64_t row_bytes = part.row_stride * static_cast<int64_t>(dtype_bytes(part.dtype));
+    for (int64_t r = 0; r < part.num_rows; ++r) rows.push_back({data + r * row_bytes, part.dtype});
+  }
+  return rows;
+}
+
+/// Elements [begin, end) of a source row, as the stored type.
+void convert(const SourceRow& row, int64_t begin, int64_t end, DType stored, std::byte* to) {
+  if (row.dtype == stored) {
+    const auto bytes = static_cast<int64_t>(dtype_bytes(stored));
+    std::memcpy(to, static_cast<const std::byte*>(row.data) + begin * bytes,
+                static_cast<size_t>((end - begin) * bytes));
+    return;
+  }
+  for (int64_t i = begin; i < end; ++i) {
+    const float value = load_element(row.data, row.dtype, i);
+    if (stored == DType::kBFloat16) {
+      reinterpret_cast<uint16_t*>(to)[i - begin] = float_to_bf16(value);
+    } else {
+      reinterpret_cast<float*>(to)[i - begin] = value;
+    }
+  }
+}
+
+}  // namespace
+
+RowsView MatmulRows::view(const PackedMatrix& matrix) {
+  RowsView view;
+  view.n = matrix.n_;
+  view.k = matrix.k_;
+  view.padded_n = round_up(matrix.n_);
+  view.num_segments = static_cast<int32_t>(matrix.segments_.size()) - 1;
+  std::copy(matrix.segments_.begin(), matrix.segments_.end(), view.segments.begin());
+  for (int32_t s = 0; s < view.num_segments; ++s) {
+    view.segment_k = std::max(view.segment_k, round_up(view.segments[s + 1] - view.segments[s]));
+  }
+  view.dtype = matrix.dtype_;
+  view.data = matrix.storage_.data();
+  return view;
+}
+
+PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
+                                std::span<const int64_t> segments, DType stored, WeightStore& store) {
+  HELIOS_CHECK(stored != DType::kFloat16);
+  HELIOS_CHECK(0 <= k_begin && k_begin <= k_end, k_begin, k_end);
+  HELIOS_CHECK(segments.size() >= 2 && segments.front() == 0 && segments.back() == k_end - k_begin, segments.size());
+  HELIOS_CHECK(std::is_sorted(segments.begin(), segments.end()));
+  const size_t num_segments = segments.size() - 1;
+  HELIOS_CHECK(std::has_single_bit(num_segments) && num_segments <= kRowsMaxSegments, num_segments);
+
+  const std::vector<SourceRow> rows = source_rows(parts);
+  PackedMatrix matrix;
+  matrix.n_ = static_cast<int64_t>(rows.size());
+  matrix.k_ = k_end - k_begin;
+  matrix.dtype_ = stored;
+  matrix.segments_.assign(segments.begin(), segments.end());
+  if (!store.library) store.library = make_matmul_library();
+  matrix.library_ = store.library;
+  const RowsView view = MatmulRows::view(matrix);
+  const auto row_bytes = view.segment_k * static_cast<int64_t>(dtype_bytes(stored));
+  matrix.storage_ = store.allocate(static_cast<size_t>(view.num_segments * view.padded_n * row_bytes));
+  if (row_bytes == 0) return matrix;
+
+  const int64_t piece_rows = std::max<int64_t>(1, kPieceBytes / row_bytes);
+  std::vector<std::byte> piece;
+  for (int32_t s = 0; s < view.num_segments; ++s) {
+    for (int64_t first = 0; first < matrix.n_; first += piece_rows) {
+      const int64_t count = std::min(piece_rows, matrix.n_ - first);
+      piece.assign(static_cast<size_t>(count * row_bytes), std::byte{});
+      store.pool().parallel_for(count, 16, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          convert(rows[static_cast<size_t>(first + r)], k_begin + view.segments[s], k_begin + view.segments[s + 1],
+                  stored, piece.data() + r * row_bytes);
+        }
+      });
+      store.upload(matrix.storage_.as<std::byte>() + (s * view.padded_n + first) * row_bytes, piece.data(),
+                   piece.size());
+    }
+  }
+  return matrix;
+}
+
+EmbeddingTable EmbeddingTable::prepare(const void* data, DType dtype, int64_t elements, WeightStore& store) {
+  EmbeddingTable table;
+  table.dtype_ = dtype;
+  table.storage_ = store.allocate(static_cast<size_t>(elements) * dtype_bytes(dtype));
+  store.upload(table.storage_.data(), data, table.storage_.bytes());
+  table.data_ = table.storage_.data();
+  return table;
+}
+
+}  // namespace helios

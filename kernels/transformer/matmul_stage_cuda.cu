@@ -1,0 +1,93 @@
+// Before and after a library's matrix product. One block a row and a range of its elements; neighbouring lanes read and
+// write neighbouring elements. Bytes: stage 4 + 2 * pieces an input element; finish 4 * segments * pieces + 4 an
+// output.
+#include "common/base/check.h"
+#include "kernels/base/block_reduce.cuh"
+#include "kernels/base/dtype.h"
+#include "kernels/transformer/matmul_stage.h"
+
+namespace helios {
+namespace {
+
+// Grid: rows, blocks of segment_k, segments.
+__global__ void stage_inputs_kernel(StageInputsArgs a) {
+  const int64_t row = blockIdx.x, i = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
+  const int64_t segment = blockIdx.z;
+  if (i >= a.w.segment_k) return;
+  const int64_t begin = a.w.segments[segment], end = a.w.segments[segment + 1];
+  const bool live = a.first_row + row < *a.num_rows && begin + i < end;
+  float rest = live ? a.x[row * a.x_stride + begin + i] : 0.0f;
+  for (int piece = 0; piece < a.pieces; ++piece) {
+    const int64_t at = ((segment * a.pieces + piece) * a.rows + row) * a.w.segment_k + i;
+    if (a.w.dtype == DType::kFloat32) {
+      static_cast<float*>(a.staged)[at] = rest;
+      continue;
+    }
+    // Cut, not rounded, where more pieces follow: nothing overflows, and each difference is exact. Infinity and NaN are
+    // whole in the first piece.
+    const bool finite = (__float_as_uint(rest) & 0x7f800000u) != 0x7f800000u;
+    const uint16_t bits =
+        finite && a.pieces > 1 ? static_cast<uint16_t>(__float_as_uint(rest) >> 16) : float_to_bf16(rest);
+    static_cast<uint16_t*>(a.staged)[at] = bits;
+    rest = finite ? rest - bf16_to_float(bits) : 0.0f;
+  }
+}
+
+// Grid: rows, blocks of n.
+template <int kSegments>
+__global__ void finish_products_kernel(FinishProductsArgs a) {
+  const int64_t row = blockIdx.x, column = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
+  if (a.first_row + row >= *a.num_rows || column >= a.w.n) return;
+  float level[kSegments];
+#pragma unroll
+  for (int s = 0; s < kSegments; ++s) {
+    const float* products = a.products + (static_cast<int64_t>(s) * a.pieces * a.rows + row) * a.w.padded_n + column;
+    float sum = products[(a.pieces - 1) * a.rows * a.w.padded_n];
+    for (int piece = a.pieces - 2; piece >= 0; --piece) sum = products[piece * a.rows * a.w.padded_n] + sum;
+    level[s] = sum;
+  }
+#pragma unroll
+  for (int width = kSegments; width > 1; width /= 2) {
+#pragma unroll
+    for (int s = 0; s < width / 2; ++s) level[s] = level[2 * s] + level[2 * s + 1];
+  }
+  a.out[row * a.out_stride + column] = a.bias ? level[0] + a.bias[column] : level[0];
+}
+
+unsigned blocks_for(int64_t elements) { return static_cast<unsigned>((elements + kBlockThreads - 1) / kBlockThreads); }
+
+template <int kSegments>
+void launch_finish(const FinishProductsArgs& args, simt::Stream stream) {
+  simt::launch(finish_products_kernel<kSegments>, dim3(static_cast<unsigned>(args.rows), blocks_for(args.w.n)),
+               dim3(kBlockThreads), 0, stream, args);
+}
+
+}  // namespace
+
+void stage_inputs(const StageInputsArgs& args, const Launcher& on) {
+  HELIOS_CHECK(args.pieces >= 1 && args.pieces <= kMostPieces, args.pieces);
+  if (args.rows == 0 || args.w.segment_k == 0) return;
+  const dim3 grid(static_cast<unsigned>(args.rows), blocks_for(args.w.segment_k),
+                  static_cast<unsigned>(args.w.num_segments));
+  simt::launch(stage_inputs_kernel, grid, dim3(kBlockThreads), 0, static_cast<simt::Stream>(on.stream()), args);
+}
+
+void finish_products(const FinishProductsArgs& args, const Launcher& on) {
+  if (args.rows == 0 || args.w.n == 0) return;
+  const auto stream = static_cast<simt::Stream>(on.stream());
+  switch (args.w.num_segments) {
+    case 1:
+      return launch_finish<1>(args, stream);
+    case 2:
+      return launch_finish<2>(args, stream);
+    case 4:
+      return launch_finish<4>(args, stream);
+    case 8:
+      return launch_finish<8>(args, stream);
+    case 16:
+      return launch_finish<16>(args, stream);
+  }
+  HELIOS_CHECK(false, args.w.num_segments);
+}
+
+}  // namespace helios

@@ -1,0 +1,162 @@
+// What surrounds a library's matrix product on CUDA, with a plain loop in the library's place: pieces add up to the
+// input exactly, padding and other steps' rows are zeros, and the whole meets float64.
+#include "kernels/transformer/matmul_stage.h"
+
+#include <limits>
+
+#include "kernels/base/aligned_buffer.h"
+#include "tests/kernels/transformer/kernel_test_data.h"
+
+namespace helios {
+namespace {
+
+using testing::count_of;
+using testing::GuardedFloats;
+using testing::HostStore;
+using testing::random_bf16_floats;
+using testing::random_floats;
+
+constexpr uint16_t kUntouched = 0x7fc1;
+
+PackedMatrix pack(const std::vector<float>& weights, int64_t n, int64_t k, std::span<const int64_t> segments,
+                  DType dtype, ThreadPool& pool) {
+  HostStore store(pool);
+  const WeightRows rows{weights.data(), DType::kFloat32, n, k};
+  return PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, dtype, store);
+}
+
+/// products [segments, pieces * rows, padded_n], as the library computes them from whole padded rows.
+void multiply(const RowsView& w, const void* staged, int64_t rows, float* products) {
+  for (int64_t s = 0; s < w.num_segments; ++s) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < w.padded_n; ++c) {
+        float sum = 0.0f;
+        for (int64_t i = 0; i < w.segment_k; ++i) {
+          const float x = load_element(staged, w.dtype, (s * rows + r) * w.segment_k + i);
+          sum = std::fma(x, load_element(w.data, w.dtype, s * w.segment_elements() + c * w.segment_k + i), sum);
+        }
+        products[(s * rows + r) * w.padded_n + c] = sum;
+      }
+    }
+  }
+}
+
+TEST(MatmulStage, ThreeBf16PiecesAreTheInputAndPaddingIsZero) {
+  ThreadPool pool(1);
+  const int64_t n = 3, k = 21, stride = 24, rows = 5, live = 3, first_row = 40;
+  const std::vector<int64_t> segments = {0, 10, 21};  // padded to 16
+  const PackedMatrix matrix = pack(random_floats(n * k, 1), n, k, segments, DType::kBFloat16, pool);
+  const RowsView w = MatmulRows::view(matrix);
+  ASSERT_EQ(w.segment_k, 16);
+  ASSERT_EQ(w.padded_n, 8);
+  std::vector<float> x = random_floats(rows * stride, 2);
+  x[0] = 0x1.fffffep127f;  // rounding would make it infinite
+  x[1] = 0x1.234566p-100f;
+  x[2] = -0.0f;
+  x[stride] = std::numeric_limits<float>::infinity();
+  x[stride + 1] = -std::numeric_limits<float>::infinity();
+  x[2 * stride] = std::bit_cast<float>(0x7f800001u);  // a NaN that a cut would make infinite
+  for (const int pieces : {1, 3}) {
+    std::vector<uint16_t> staged(static_cast<size_t>(w.num_segments * pieces * rows * w.segment_k) + 8, kUntouched);
+    stage_inputs({.x = x.data(),
+                  .x_stride = stride,
+                  .num_rows = count_of(first_row + live),
+                  .first_row = first_row,
+                  .rows = rows,
+                  .w = w,
+                  .pieces = pieces,
+                  .staged = staged.data()},
+                 pool);
+    for (int64_t s = 0; s < 2; ++s) {
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < w.segment_k; ++i) {
+          const auto piece = [&](int p) {
+            return bf16_to_float(staged[static_cast<size_t>(((s * pieces + p) * rows + r) * w.segment_k + i)]);
+          };
+          const bool inside = r < live && segments[s] + i < segments[s + 1];
+          const float want = inside ? x[static_cast<size_t>(r * stride + segments[s] + i)] : 0.0f;
+          if (std::isnan(want)) {
+            ASSERT_TRUE(std::isnan(piece(0)));
+          } else if (pieces == 1) {
+            ASSERT_EQ(piece(0), round_to_bf16(want));
+          } else {
+            ASSERT_EQ(piece(0) + (piece(1) + piece(2)), want) << s << " " << r << " " << i;
+          }
+        }
+      }
+    }
+    for (size_t i = staged.size() - 8; i < staged.size(); ++i)
+      ASSERT_EQ(staged[i], kUntouched) << "written past the end";
+  }
+}
+
+struct Case {
+  DType dtype;
+  int64_t n, k;
+  std::vector<int64_t> segments;
+  int pieces;
+};
+
+TEST(MatmulStage, AroundALibraryItMeetsFloat64) {
+  ThreadPool pool(1);
+  const std::vector<Case> cases = {
+      {DType::kBFloat16, 37, 43, {0, 43}, 3},
+      {DType::kBFloat16, 300, 20, {0, 5, 10, 15, 20}, 3},
+      {DType::kBFloat16, 16, 43, {0, 5, 10, 16, 21, 26, 32, 37, 43}, 3},
+      {DType::kBFloat16, 5, 300, {0, 150, 300}, 1},
+      {DType::kFloat32, 9, 300, {0, 0, 300, 300, 300}, 1},
+      {DType::kFloat32, 8, 35, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 35}, 1},
+  };
+  for (const Case& c : cases) {
+    const bool bf16 = c.dtype == DType::kBFloat16, rounded = bf16 && c.pieces == 1;
+    const int64_t rows = 6, live = 5, first_row = 2, x_stride = c.k + 3, out_stride = c.n + 2;
+    const std::vector<float> weights = bf16 ? random_bf16_floats(c.n * c.k, 3) : random_floats(c.n * c.k, 3);
+    const std::vector<float> x = rounded ? random_bf16_floats(rows * x_stride, 4) : random_floats(rows * x_stride, 4);
+    const std::vector<float> bias = random_floats(c.n, 5);
+    const PackedMatrix matrix = pack(weights, c.n, c.k, c.segments, c.dtype, pool);
+    const RowsView w = MatmulRows::view(matrix);
+    AlignedBuffer staged(static_cast<size_t>(w.num_segments * c.pieces * rows * w.segment_k) * dtype_bytes(c.dtype));
+    GuardedFloats products(w.num_segments * c.pieces * rows * w.padded_n);
+    for (const bool with_bias : {false, true}) {
+      GuardedFloats out(rows * out_stride);
+      stage_inputs({x.data(), x_stride, count_of(first_row + live), first_row, rows, w, c.pieces, staged.data()}, pool);
+      multiply(w, staged.data(), c.pieces * rows, products.data());
+      finish_products({products.data(), count_of(first_row + live), first_row, rows, w, c.pieces,
+                       with_bias ? bias.data() : nullptr, out.data(), out_stride},
+                      pool);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t column = 0; column < out_stride; ++column) {
+          if (r >= live || column >= c.n) {
+            ASSERT_EQ(out[r * out_stride + column], -77.0f) << "written where no row of the step is";
+            continue;
+          }
+          double sum = with_bias ? bias[column] : 0.0, size = std::fabs(sum);
+          for (int64_t i = 0; i < c.k; ++i) {
+            const double term = static_cast<double>(x[r * x_stride + i]) * weights[column * c.k + i];
+            sum += term, size += std::fabs(term);
+          }
+          const double tolerance = (2 * std::sqrt(static_cast<double>(c.k)) + 4) * 0x1p-24 * size;
+          ASSERT_NEAR(out[r * out_stride + column], sum, tolerance) << c.k << " row " << r << " column " << column;
+        }
+      }
+    }
+  }
+}
+
+// The tree over segments, not a running sum.
+TEST(MatmulStage, SegmentsAddAsATree) {
+  ThreadPool pool(1);
+  const std::vector<int64_t> segments = {0, 1, 2, 3, 4};
+  const PackedMatrix matrix = pack(std::vector<float>(4, 1.0f), 1, 4, segments, DType::kFloat32, pool);
+  const RowsView w = MatmulRows::view(matrix);
+  std::vector<float> products(static_cast<size_t>(4 * w.padded_n), 0.0f);
+  const float parts[] = {1.0f, 0x1p-24f, 0x1p-24f, 0x1p-25f};
+  for (int64_t s = 0; s < 4; ++s) products[static_cast<size_t>(s * w.padded_n)] = parts[s];
+  float out = 0.0f;
+  finish_products({products.data(), count_of(1), 0, 1, w, 1, nullptr, &out, 1}, pool);
+  EXPECT_EQ(out, (parts[0] + parts[1]) + (parts[2] + parts[3]));
+  EXPECT_NE(out, ((parts[0] + parts[1]) + parts[2]) + parts[3]);
+}
+
+}  // namespace
+}  // namespace helios
