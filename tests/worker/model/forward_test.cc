@@ -1,0 +1,379 @@
+// The forward pass of a whole model, captured once and replayed, on the device that the test is linked for: logits
+// against a float64 transformer written from its definition, the same bits at every tensor-parallel degree, in any
+// chunks and in a graph of any size (X1).
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "tests/support/in_process_ranks.h"
+#include "tests/support/tiny_checkpoint.h"
+#include "worker/model/lm_head.h"
+#include "worker/model/transformer.h"
+#if defined(HELIOS_EMULATED_DEVICE)
+#include "tests/support/simt/simt_backend.h"
+#endif
+
+namespace helios {
+namespace {
+
+constexpr int kSlots = 2, kMaxBlocks = 3, kMaxRows = 48, kMaxSampling = 70;
+constexpr float kUntouched = -77.0f;
+
+/// Rows of one step; logits are wanted of `sampling`.
+struct Step {
+  std::vector<int32_t> tokens, positions, slots, sampling;
+  int64_t graph_rows = kMaxRows;
+
+  void add(int32_t slot, const std::vector<int32_t>& sequence, int32_t begin, int32_t end) {
+    for (int32_t p = begin; p < end; ++p) {
+      tokens.push_back(sequence[static_cast<size_t>(p)]), positions.push_back(p), slots.push_back(slot);
+    }
+  }
+  void sample_all() {
+    sampling.resize(tokens.size());
+    std::iota(sampling.begin(), sampling.end(), 0);
+  }
+};
+
+using Logits = std::vector<std::vector<float>>;  // of each sampling row, the whole vocabulary
+
+/// One rank's model: graphs of two sizes over the same buffers.
+class RankModel {
+ public:
+  RankModel(const std::string& directory, bool bfloat16, int threads, Communicator& group)
+      : device_(make_device(threads)),
+        config_(read_model_config(directory)),
+        shape_(rank_shape(config_, group.rank(), group.world_size())),
+        checkpoint_(Checkpoint::open(directory)),
+        weights_(load_weights(checkpoint_, config_, shape_, bfloat16, *device_.backend, nullptr)),
+        cache_(*device_.backend, config_.num_layers, shape_.num_kv(), config_.head_dim, kSlots * kMaxBlocks),
+        inputs_(device_.backend->device_memory(kInputWords * sizeof(int32_t))),
+        counters_(device_.backend->device_memory(sizeof(StepCounters))),
+        communicator_(captured(group)),
+        transformer_(config_, shape_, weights_, cache_, rows(), kMaxRows, kMaxBlocks * kKvBlockSize, bfloat16,
+                     *communicator_, counters_.as<StepCounters>(), *device_.backend),
+        head_(config_, shape_, weights_, transformer_.residual(), rows(), kMaxSampling, bfloat16, *device_.backend) {
+    for (const int64_t max_rows : {int64_t{kMaxRows}, int64_t{2}}) {
+      device_.compute->begin_capture();
+      transformer_.record(*device_.compute, max_rows);
+      head_.record(*device_.compute);
+      graphs_[max_rows] = device_.compute->end_capture();
+    }
+  }
+
+  /// This rank's columns of the sampling rows, and a row behind them.
+  std::vector<float> run(const Step& step) {
+    Memory staging = device_.backend->pinned_memory(kInputWords * sizeof(int32_t));
+    auto* words = staging.as<int32_t>();
+    words[0] = static_cast<int32_t>(step.tokens.size());
+    words[1] = static_cast<int32_t>(step.sampling.size());
+    std::copy(step.tokens.begin(), step.tokens.end(), words + 2);
+    std::copy(step.positions.begin(), step.positions.end(), words + 2 + kMaxRows);
+    std::copy(step.slots.begin(), step.slots.end(), words + 2 + 2 * kMaxRows);
+    std::copy(step.sampling.begin(), step.sampling.end(), words + 2 + 3 * kMaxRows);
+    constexpr std::array<int32_t, kSlots* kMaxBlocks> kBlocks = {4, 0, 3, 2, 5, 1};
+    std::copy(kBlocks.begin(), kBlocks.end(), words + 2 + 3 * kMaxRows + kMaxSampling);
+    device_.compute->copy(inputs_.data(), staging.data(), staging.bytes());
+    device_.compute->replay(*graphs_.at(step.graph_rows));
+    return read((step.sampling.size() + 1) * static_cast<size_t>(head_.logits_stride()), head_.logits());
+  }
+  /// Marks logits that no step has written.
+  void fill_logits(float value) {
+    Memory staging =
+        device_.backend->pinned_memory(kMaxSampling * static_cast<size_t>(head_.logits_stride()) * sizeof(float));
+    std::fill_n(staging.as<float>(), staging.bytes() / sizeof(float), value);
+    device_.compute->copy(head_.logits(), staging.data(), staging.bytes());
+    device_.compute->synchronize();
+  }
+  int64_t words_sent() { return std::bit_cast<StepCounters>(read_counters()).partial_sum_words; }
+  int64_t stride() const { return head_.logits_stride(); }
+  const RankShape& shape() const { return shape_; }
+
+ private:
+  static constexpr size_t kInputWords = 2 + 3 * kMaxRows + kMaxSampling + kSlots * kMaxBlocks;
+
+  static Device make_device(int threads) {
+#if defined(HELIOS_EMULATED_DEVICE)
+    static_cast<void>(threads);
+    return testing::simt_device();
+#else
+    Device device{.backend = make_cpu_backend(threads)};
+    device.compute = device.backend->make_stream("test");
+    return device;
+#endif
+  }
+  Communicator* captured([[maybe_unused]] Communicator& group) {
+#if defined(HELIOS_EMULATED_DEVICE)
+    owned_ = testing::make_simt_communicator(group, *device_.compute);
+    return owned_.get();
+#else
+    return &group;
+#endif
+  }
+  StepRows rows() const {
+    const auto* words = inputs_.as<int32_t>();
+    return {.num_rows = words,
+            .num_sampling = words + 1,
+            .tokens = words + 2,
+            .positions = words + 2 + kMaxRows,
+            .slots = words + 2 + 2 * kMaxRows,
+            .sampling_rows = words + 2 + 3 * kMaxRows,
+            .block_tables = words + 2 + 3 * kMaxRows + kMaxSampling,
+            .max_blocks = kMaxBlocks};
+  }
+  std::vector<float> read(size_t count, const float* from) {
+    Memory staging = device_.backend->pinned_memory(count * sizeof(float));
+    device_.compute->copy(staging.data(), from, staging.bytes());
+    device_.compute->synchronize();
+    return {staging.as<float>(), staging.as<float>() + count};
+  }
+  std::array<std::byte, sizeof(StepCounters)> read_counters() {
+    Memory staging = device_.backend->pinned_memory(sizeof(StepCounters));
+    device_.compute->copy(staging.data(), counters_.data(), staging.bytes());
+    device_.compute->synchronize();
+    std::array<std::byte, sizeof(StepCounters)> bytes;
+    std::memcpy(bytes.data(), staging.data(), bytes.size());
+    return bytes;
+  }
+
+  Device device_;
+  std::unique_ptr<Communicator> owned_;
+  const ModelConfig config_;
+  const RankShape shape_;
+  Checkpoint checkpoint_;
+  const ModelWeights weights_;
+  KvCache cache_;
+  Memory inputs_, counters_;
+  Communicator* const communicator_;
+  Transformer transformer_;
+  LmHead head_;
+  std::map<int64_t, std::unique_ptr<Graph>> graphs_;
+};
+
+/// Logits of each step's sampling rows over all ranks.
+std::vector<Logits> run_steps(int world, const std::vector<Step>& steps, bool bfloat16 = false, int threads = 1) {
+  testing::TemporaryDirectory directory;
+  testing::write_tiny_checkpoint(directory.path());
+  std::vector<Logits> out;
+  for (const Step& step : steps) out.emplace_back(step.sampling.size(), std::vector<float>(testing::kTinyVocab));
+  int64_t rows = 0;
+  for (const Step& step : steps) rows += static_cast<int64_t>(step.tokens.size());
+  testing::run_ranks(world, [&](Communicator& group) {
+    RankModel model(directory.path(), bfloat16, threads, group);
+    model.fill_logits(kUntouched);
+    size_t most = 0;
+    for (size_t s = 0; s < steps.size(); ++s) {
+      const std::vector<float> own = model.run(steps[s]);
+      const size_t sampled = steps[s].sampling.size(), columns = static_cast<size_t>(model.shape().vocab.size());
+      for (size_t r = 0; r < sampled; ++r) {
+        std::copy_n(&own[r * static_cast<size_t>(model.stride())], columns,
+                    &out[s][r][static_cast<size_t>(model.shape().vocab.begin)]);
+      }
+      most = std::max(most, sampled);
+      if (sampled == most) {
+        EXPECT_EQ(own[sampled * static_cast<size_t>(model.stride())], kUntouched) << "a row past the step's";
+      }
+    }
+    // Two exchanges a layer, of 48 words a row.
+    EXPECT_EQ(model.words_sent(), world > 1 ? rows * 48 * 2 * 2 : 0);
+  });
+  return out;
+}
+
+/// The tiny model in float64: Qwen3 with RMS-normed queries and keys. Logits after each token.
+class Definition {
+ public:
+  Definition() {
+    for (testing::TinyTensor& t : tensors_) {
+      std::vector<double>& values = weights_[t.name];
+      for (size_t i = 0; i < t.bytes.size(); i += sizeof(float)) {
+        float value;
+        std::memcpy(&value, &t.bytes[i], sizeof value);
+        values.push_back(value);
+      }
+    }
+  }
+
+  std::vector<std::vector<double>> logits(const std::vector<int32_t>& tokens) const {
+    std::vector<std::vector<double>> x;
+    for (const int32_t token : tokens) {
+      const auto from = weight("model.embed_tokens.weight").begin() + token * kHidden;
+      x.emplace_back(from, from + kHidden);
+    }
+    for (int layer = 0; layer < 2; ++layer) {
+      const std::string p = "model.layers." + std::to_string(layer) + ".";
+      attend(p, x);
+      for (std::vector<double>& row : x) {
+        const std::vector<double> h = norm(row, weight(p + "post_attention_layernorm.weight"));
+        std::vector<double> gate = product(p + "mlp.gate_proj.weight", h);
+        const std::vector<double> up = product(p + "mlp.up_proj.weight", h);
+        for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];
+        add(row, product(p + "mlp.down_proj.weight", gate));
+      }
+    }
+    for (std::vector<double>& row : x) row = product("lm_head.weight", norm(row, weight("model.norm.weight")));
+    return x;
+  }
+
+ private:
+  static constexpr int kHidden = 48, kHeads = 6, kKvHeads = 2, kDim = 8;
+
+  const std::vector<double>& weight(const std::string& name) const { return weights_.at(name); }
+  static void add(std::vector<double>& to, const std::vector<double>& what) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] += what[i];
+  }
+  static std::vector<double> norm(std::vector<double> x, const std::vector<double>& w) {
+    double squares = 0;
+    for (const double v : x) squares += v * v;
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(1e-6f));
+    for (size_t i = 0; i < x.size(); ++i) x[i] *= scale * w[i];
+    return x;
+  }
+  std::vector<double> product(const std::string& name, const std::vector<double>& x) const {
+    const std::vector<double>& w = weight(name);
+    std::vector<double> out(w.size() / x.size());
+    for (size_t n = 0; n < out.size(); ++n) out[n] = std::inner_product(x.begin(), x.end(), &w[n * x.size()], 0.0);
+    return out;
+  }
+  /// Head `h` of a projection at a position, normed and rotated.
+  std::vector<double> rotated(const std::vector<double>& all, int h, const std::vector<double>& w,
+                              size_t position) const {
+    std::vector<double> x = norm({all.begin() + h * kDim, all.begin() + (h + 1) * kDim}, w);
+    for (int i = 0; i < kDim / 2; ++i) {
+      const double angle = static_cast<double>(position) * std::pow(10000.0, -2.0 * i / kDim);
+      const double a = x[i], b = x[i + kDim / 2];
+      x[i] = a * std::cos(angle) - b * std::sin(angle);
+      x[i + kDim / 2] = b * std::cos(angle) + a * std::sin(angle);
+    }
+    return x;
+  }
+  void attend(const std::string& p, std::vector<std::vector<double>>& x) const {
+    std::vector<std::vector<double>> keys, values;  // of each position, both KV heads
+    for (size_t t = 0; t < x.size(); ++t) {
+      const std::vector<double> h = norm(x[t], weight(p + "input_layernorm.weight"));
+      const std::vector<double> q = product(p + "self_attn.q_proj.weight", h),
+                                k = product(p + "self_attn.k_proj.weight", h);
+      values.push_back(product(p + "self_attn.v_proj.weight", h));
+      keys.emplace_back();
+      for (int kv = 0; kv < kKvHeads; ++kv) {
+        const std::vector<double> key = rotated(k, kv, weight(p + "self_attn.k_norm.weight"), t);
+        keys[t].insert(keys[t].end(), key.begin(), key.end());
+      }
+      std::vector<double> out(kHidden, 0.0);
+      for (int head = 0; head < kHeads; ++head) {
+        const int kv = head / (kHeads / kKvHeads);
+        const std::vector<double> query = rotated(q, head, weight(p + "self_attn.q_norm.weight"), t);
+        std::vector<double> weights;
+        double mass = 0;
+        for (size_t s = 0; s <= t; ++s) {
+          const double score =
+              std::inner_product(query.begin(), query.end(), &keys[s][static_cast<size_t>(kv * kDim)], 0.0);
+          weights.push_back(std::exp(score / std::sqrt(static_cast<double>(kDim))));
+          mass += weights.back();
+        }
+        for (size_t s = 0; s <= t; ++s) {
+          for (int d = 0; d < kDim; ++d)
+            out[head * kDim + d] += weights[s] / mass * values[s][static_cast<size_t>(kv * kDim + d)];
+        }
+      }
+      // The residual of this position is done with as an input: later positions read keys and values alone.
+      add(x[t], product(p + "self_attn.o_proj.weight", out));
+    }
+  }
+
+  std::vector<testing::TinyTensor> tensors_ = testing::tiny_tensors();
+  std::map<std::string, std::vector<double>> weights_;
+};
+
+std::vector<int32_t> sequence(int length, int32_t seed) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < length; ++i) tokens.push_back((seed + i * 97 + i * i * 31) % testing::kTinyVocab);
+  return tokens;
+}
+
+const std::vector<int32_t> kLong = sequence(40, 5), kShort = sequence(6, 211);
+
+/// Both sequences: a prefill over a KV block's end, a chunk beside a decode, decodes in a small graph, an empty step.
+std::vector<Step> mixed_steps() {
+  std::vector<Step> steps(5);
+  steps[0].add(1, kLong, 0, 34);
+  steps[0].add(0, kShort, 0, 3);
+  steps[0].sample_all();
+  for (int32_t r = 0; r < 31; ++r) steps[0].sampling.push_back(r + 6);  // more than a block of the head
+  steps[1].add(0, kShort, 3, 4);
+  steps[1].add(1, kLong, 34, 38);
+  steps[1].sampling = {0, 4};
+  steps[2].add(1, kLong, 38, 39);
+  steps[2].add(0, kShort, 4, 5);
+  steps[2].graph_rows = 2;
+  steps[2].sample_all();
+  steps[4].add(0, kShort, 5, 6);
+  steps[4].graph_rows = 2;
+  steps[4].sample_all();
+  return steps;
+}
+
+/// Everything in one prefill.
+std::vector<Step> whole_steps() {
+  std::vector<Step> steps(1);
+  steps[0].add(0, kLong, 0, 40);
+  steps[0].add(1, kShort, 0, 6);
+  steps[0].sample_all();
+  return steps;
+}
+
+std::vector<uint32_t> bits(const std::vector<float>& values) {
+  std::vector<uint32_t> out;
+  for (const float value : values) out.push_back(std::bit_cast<uint32_t>(value));
+  return out;
+}
+
+// Logits are of size 3; FP32 through two layers of sums of 48 terms.
+constexpr double kTolerance = 2e-5;
+
+TEST(Forward, X1_LogitsMeetFloat64AndAreTheSameBitsAtEveryDegreeAndChunking) {
+  const Definition definition;
+  const std::vector<std::vector<double>> of_long = definition.logits(kLong), of_short = definition.logits(kShort);
+  const Logits whole = run_steps(1, whole_steps())[0];
+  const auto bits_at = [&](int32_t slot, int32_t position) {
+    return bits(whole[static_cast<size_t>(slot == 1 ? position : 40 + position)]);
+  };
+  for (size_t r = 0; r < whole.size(); ++r) {
+    const std::vector<double>& expected = r < 40 ? of_long[r] : of_short[r - 40];
+    for (size_t id = 0; id < expected.size(); ++id)
+      ASSERT_NEAR(whole[r][id], expected[id], kTolerance) << r << " id " << id;
+  }
+  const std::vector<Step> steps = mixed_steps();
+  for (const int world : {1, 2, 4, 8}) {
+    const std::vector<Logits> got = run_steps(world, steps, false, world == 1 ? 2 : 1);
+    for (size_t s = 0; s < steps.size(); ++s) {
+      for (size_t r = 0; r < steps[s].sampling.size(); ++r) {
+        const auto row = static_cast<size_t>(steps[s].sampling[r]);
+        ASSERT_EQ(bits(got[s][r]), bits_at(steps[s].slots[row], steps[s].positions[row]))
+            << "TP " << world << " step " << s << " sampling row " << r;
+      }
+    }
+  }
+}
+
+TEST(Forward, X1_Bfloat16RoundsInputsOnceAndStaysTheSameBits) {
+  const std::vector<std::vector<double>> expected = Definition().logits(kLong);
+  const Logits rounded = run_steps(1, whole_steps(), true)[0];
+  double largest = 0;
+  for (size_t r = 0; r < 40; ++r) {
+    for (size_t id = 0; id < expected[r].size(); ++id) {
+      largest = std::max(largest, std::fabs(rounded[r][id] - expected[r][id]));
+    }
+  }
+  EXPECT_LT(largest, 0.3);
+  EXPECT_GT(largest, 0.002) << "nothing was rounded";
+  const Logits two = run_steps(2, whole_steps(), true)[0];
+  for (size_t r = 0; r < rounded.size(); ++r) ASSERT_EQ(bits(two[r]), bits(rounded[r])) << r;
+}
+
+}  // namespace
+}  // namespace helios
