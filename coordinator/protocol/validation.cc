@@ -235,14 +235,6 @@ Status check_unbuilt(const CompletionsRequest& request) {
     return invalid_argument("thinking_token_budget",
                             "thinking_token_budget needs a reasoning parser; this server has none");
   }
-  if (request.presence_penalty.value_or(0.0) != 0.0) return refuse("presence_penalty");
-  if (request.frequency_penalty.value_or(0.0) != 0.0) return refuse("frequency_penalty");
-  if (request.repetition_penalty.value_or(1.0) != 1.0) return refuse("repetition_penalty");
-  if (std::any_of(request.logit_bias.begin(), request.logit_bias.end(),
-                  [](const auto& bias) { return bias.second != 0.0; })) {
-    return refuse("logit_bias");
-  }
-  if (request.allowed_token_ids) return refuse("allowed_token_ids");
   if (!request.bad_words.empty()) {
     return not_implemented("bad_words",
                            "bad_words is not built in this version: a word of several tokens cannot be kept from being "
@@ -414,10 +406,12 @@ Result<int64_t> token_budget(const CompletionsRequest& request, size_t prompt_to
 // What the sequences are made of.
 
 /// Logit bias, allowed ids and penalties, in what a rank takes: distinct ids, clamped values, nothing that is neutral.
-void set_transformations(const CompletionsRequest& request, int64_t vocab_size, SamplingParams* sampling) {
+void set_transformations(const CompletionsRequest& request, const ValidationContext& context,
+                         SamplingParams* sampling) {
   for (const auto& [key, value] : request.logit_bias) {
     const double bias = std::clamp<double>(value, -kMaxBias, kMaxBias);
-    if (bias != 0.0) sampling->logit_bias.push_back({*bias_id(key, vocab_size), static_cast<float>(bias)});
+    if (bias != 0.0)
+      sampling->logit_bias.push_back({*bias_id(key, context.capabilities.vocab_size), static_cast<float>(bias)});
   }
   if (request.allowed_token_ids) {
     sampling->allowed_ids.assign(request.allowed_token_ids->begin(), request.allowed_token_ids->end());
@@ -425,7 +419,8 @@ void set_transformations(const CompletionsRequest& request, int64_t vocab_size, 
     const auto end = std::unique(sampling->allowed_ids.begin(), sampling->allowed_ids.end());
     sampling->allowed_ids.erase(end, sampling->allowed_ids.end());
   }
-  sampling->repetition_penalty = static_cast<float>(request.repetition_penalty.value_or(1.0));
+  sampling->repetition_penalty =
+      static_cast<float>(request.repetition_penalty.value_or(context.defaults.repetition_penalty.value_or(1.0f)));
   sampling->frequency_penalty = static_cast<float>(request.frequency_penalty.value_or(0.0));
   sampling->presence_penalty = static_cast<float>(request.presence_penalty.value_or(0.0));
 }
@@ -465,7 +460,7 @@ Result<SamplingParams> sampling_params(const CompletionsRequest& request, const 
                             fmt::format("stop_token_ids: at most {} ids, the model's own included, got {}", kMaxStopIds,
                                         sampling.stop_ids.size()));
   }
-  set_transformations(request, context.capabilities.vocab_size, &sampling);
+  set_transformations(request, context, &sampling);
   HELIOS_RETURN_IF_ERROR(check_anything_left(sampling));
   return sampling;
 }

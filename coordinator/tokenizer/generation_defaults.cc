@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <limits>
 
 #include "coordinator/tokenizer/tokenizer_json.h"
 
@@ -81,6 +82,9 @@ Status read_sampling(const File& file, GenerationDefaults* defaults) {
   if (Status s = read_float(file, "temperature", 0, 100, &defaults->temperature); !s.ok()) return s;
   if (Status s = read_float(file, "top_p", 0, 1, &defaults->top_p); !s.ok()) return s;
   if (Status s = read_float(file, "min_p", 0, 1, &defaults->min_p); !s.ok()) return s;
+  constexpr float kSmallest = std::numeric_limits<float>::min();
+  if (Status s = read_float(file, "repetition_penalty", kSmallest, 1000, &defaults->repetition_penalty); !s.ok())
+    return s;
   if (const json::value* value = find(file.object, "top_k")) {
     const int64_t* top_k = value->if_int64();
     if (!top_k || *top_k < -1 || *top_k > INT32_MAX) return corrupt(file.path, "top_k", "an integer, -1 or more");

@@ -13,7 +13,7 @@ namespace helios {
 struct GenerationDefaults {
   std::vector<TokenId> eos_ids;  // the first is "the EOS" (finish kEos), the others act as stop ids
   int32_t max_position_embeddings = 0;
-  std::optional<float> temperature, top_p, min_p;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
 };
 

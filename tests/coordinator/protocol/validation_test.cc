@@ -220,11 +220,6 @@ TEST_F(Validation, Row12AndWhatIsKnownButNotBuilt) {
        {R"({"prompt":"a","structured_outputs":{"regex":"a"}})", 501, "structured_outputs", "built"},
        {R"({"prompt":"a","guided_json":{}})", 501, "guided_json", "built"},
        {R"({"prompt":"a","prompt_embeds":"x"})", 501, "prompt_embeds", "built"},
-       {R"({"prompt":"a","presence_penalty":0.5})", 501, "presence_penalty", "built"},
-       {R"({"prompt":"a","frequency_penalty":0.5})", 501, "frequency_penalty", "built"},
-       {R"({"prompt":"a","repetition_penalty":1.1})", 501, "repetition_penalty", "built"},
-       {R"({"prompt":"a","logit_bias":{"5":1}})", 501, "logit_bias", "built"},
-       {R"({"prompt":"a","allowed_token_ids":[1]})", 501, "allowed_token_ids", "built"},
        {R"({"prompt":"a","bad_words":["x"]})", 501, "bad_words", "logit_bias"},
        {R"({"prompt":"a","bad_words":[""]})", 400, "bad_words", "empty"},
        {R"({"prompt":"a","suffix":"x"})", 400, "suffix", "supported"},
@@ -261,6 +256,15 @@ TEST_F(Validation, Row13BiasedAndAllowedIds) {
                   {R"({"prompt":"a","logit_bias":{"5":0,"05":0}})", 400, "logit_bias", "5 is listed twice"},
                   {R"({"prompt":"a","logit_bias":{"5":1e999}})", 400, "logit_bias.5", "finite"},
                   {R"({"prompt":"a","logit_bias":[1]})", 400, "logit_bias", "an array"}});
+  expect_refused({{R"({"prompt":"a","allowed_token_ids":[]})", 400, "allowed_token_ids", "empty"},
+                  {R"({"prompt":"a","allowed_token_ids":[300]})", 400, "allowed_token_ids", "out of vocabulary"},
+                  {R"({"prompt":"a","allowed_token_ids":[-1]})", 400, "allowed_token_ids", "out of vocabulary"},
+                  {R"({"prompt":"a","allowed_token_ids":["1"]})", 400, "allowed_token_ids", "a string"},
+                  {R"({"prompt":"a","allowed_token_ids":[256,257],"min_tokens":1})", 400, "allowed_token_ids", "EOS"},
+                  {R"({"prompt":"a","allowed_token_ids":[7],"stop_token_ids":[7],"min_tokens":1})", 400,
+                   "allowed_token_ids", "EOS"}});
+  accepted(R"({"prompt":"a","allowed_token_ids":[256,7],"min_tokens":1})");
+  accepted(R"({"prompt":"a","allowed_token_ids":[256]})");
   std::string many = R"({"prompt":"a","logit_bias":{"0":0)";
   for (int i = 1; i <= 1024; ++i) many += ",\"" + std::to_string(i) + "\":0";
   expect_refused({(many + "}}").c_str(), 400, "logit_bias", "at most 1024 token ids, got 1025"});
@@ -335,6 +339,24 @@ TEST_F(Validation, SamplingComesFromTheRequestThenTheModelThenTheApi) {
   EXPECT_EQ(sampling.min_p, 0.25f);
   EXPECT_EQ(sampling.min_tokens, 3);
   EXPECT_EQ(accepted(R"({"prompt":"a","top_k":99999999999})").sequences[0].sampling.top_k, 0) << "no narrowing";
+}
+
+TEST_F(Validation, TransformationsReachTheSequencesDistinctAndClamped) {
+  const auto sampling = [&](const std::string& fields) {
+    return accepted(R"({"prompt":"a",)" + fields + "}").sequences[0].sampling;
+  };
+  EXPECT_EQ(sampling(R"("logit_bias":{"299":1.5,"0":-1000,"7":0,"8":1e30,"9":-0.25})").logit_bias,
+            (std::vector<LogitBias>{{299, 1.5f}, {0, -100.0f}, {8, 100.0f}, {9, -0.25f}}));
+  EXPECT_EQ(sampling(R"("allowed_token_ids":[9,3,9,299])").allowed_ids, (std::vector<TokenId>{3, 9, 299}));
+  const SamplingParams all =
+      sampling(R"("repetition_penalty":1.25,"frequency_penalty":-0.5,"presence_penalty":2,"allowed_token_ids":null)");
+  EXPECT_EQ(all.repetition_penalty, 1.25f);
+  EXPECT_EQ(all.frequency_penalty, -0.5f);
+  EXPECT_EQ(all.presence_penalty, 2.0f);
+  EXPECT_TRUE(all.allowed_ids.empty());
+  defaults.repetition_penalty = 1.05f;  // the model's own, unless the request says
+  EXPECT_EQ(sampling(R"("n":1)").repetition_penalty, 1.05f);
+  EXPECT_EQ(sampling(R"("repetition_penalty":1)").repetition_penalty, 1.0f);
 }
 
 TEST_F(Validation, StopIdsAreTheRequestsAndTheModelsFurtherEosIds) {

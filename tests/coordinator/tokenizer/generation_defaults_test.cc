@@ -18,9 +18,9 @@ Result<GenerationDefaults> load(const std::string& config, const std::string& ge
 }
 
 TEST(GenerationDefaults, GenerationConfigWins) {
-  const auto defaults =
-      load(R"({"eos_token_id": 7, "max_position_embeddings": 512, "temperature": 0.1})",
-           R"({"eos_token_id": [2, 1, 2], "temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.05})");
+  const auto defaults = load(
+      R"({"eos_token_id": 7, "max_position_embeddings": 512, "temperature": 0.1})",
+      R"({"eos_token_id": [2, 1, 2], "temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.05})");
   ASSERT_TRUE(defaults.ok()) << defaults.error().message;
   EXPECT_EQ(defaults->eos_ids, (std::vector<TokenId>{2, 1}));
   EXPECT_EQ(defaults->max_position_embeddings, 512);
@@ -28,13 +28,15 @@ TEST(GenerationDefaults, GenerationConfigWins) {
   EXPECT_EQ(defaults->top_k, 40);
   EXPECT_EQ(defaults->top_p, 0.95f);
   EXPECT_EQ(defaults->min_p, 0.05f);
+  EXPECT_EQ(defaults->repetition_penalty, 1.05f);
 }
 
 TEST(GenerationDefaults, ConfigFillsWhatIsMissing) {
   const auto defaults = load(R"({"eos_token_id": 7, "max_position_embeddings": 512})", R"({"eos_token_id": null})");
   ASSERT_TRUE(defaults.ok());
   EXPECT_EQ(defaults->eos_ids, std::vector<TokenId>{7});
-  EXPECT_FALSE(defaults->temperature || defaults->top_k || defaults->top_p || defaults->min_p);
+  EXPECT_FALSE(defaults->temperature || defaults->top_k || defaults->top_p || defaults->min_p ||
+               defaults->repetition_penalty);
   EXPECT_TRUE(load("", "").ok());
 }
 
@@ -42,7 +44,8 @@ TEST(GenerationDefaults, OddValuesAreErrors) {
   for (const char* text :
        {R"({"eos_token_id": -1})", R"({"eos_token_id": "x"})", R"({"eos_token_id": [1, null]})",
         R"({"eos_token_id": 4294967296})", R"({"temperature": -1})", R"({"temperature": "hot"})", R"({"top_p": 1.5})",
-        R"({"min_p": -0.1})", R"({"top_k": 1.5})", R"({"top_k": -2})", "[]", "{", "\xFF"}) {
+        R"({"min_p": -0.1})", R"({"repetition_penalty": 0})", R"({"repetition_penalty": "x"})", R"({"top_k": 1.5})",
+        R"({"top_k": -2})", "[]", "{", "\xFF"}) {
     const auto defaults = load("{}", text);
     ASSERT_FALSE(defaults.ok()) << text;
     EXPECT_EQ(defaults.error().code, Errc::kCorruptFile);
