@@ -44,7 +44,6 @@ class FrameReadback {
 
  private:
   struct Frame {
-    std::unique_ptr<Stream> stream;
     std::unique_ptr<Event> transferred;
     Memory summary;  // pinned StepSummary
     Memory records;  // pinned [capacity, 16 + T]
@@ -56,6 +55,7 @@ class FrameReadback {
     int32_t width = 0;
     int32_t positions = 0;  // copied of each slot that asked
     int64_t bytes_copied = 0;
+    std::unique_ptr<Stream> stream;  // last: when it goes first, what it was told to copy and record is still there
   };
 
   void note_requests(const Submission& submission, Frame& frame) const;
