@@ -96,10 +96,10 @@ class EngineObserver {
   virtual void on_finished(const Finished& finished) = 0;
   /// One decoded frame. R26: where nobody asked, no payload was copied and none came.
   struct Frame {
-    bool requested = false;              // some lane asked for logprobs
-    int64_t records = 0;                 // lanes whose record was read
-    int64_t payload_bytes_copied = 0;    // by rank 0, device to host
-    int64_t payload_bytes_received = 0;  // of those, what travelled: the positions of lanes that asked
+    bool requested = false;     // some lane asked for logprobs
+    int64_t records = 0;        // lanes whose record was read
+    int64_t payload_bytes = 0;  // packed logprobs that came: the positions of lanes that asked
+    int64_t bytes_copied = 0;   // by rank 0, device to host, records included
   };
   virtual void on_frame(const Frame& frame) = 0;
 };

@@ -280,9 +280,9 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
   observer_->on_tokens(prompt_tokens, generated);
   EngineObserver::Frame seen{.requested = frame.any_requested(),
                              .records = static_cast<int64_t>(frame.lanes.size()),
-                             .payload_bytes_copied = completion.bytes_copied};
+                             .bytes_copied = completion.bytes_copied};
   for (const CompletionPayload& payload : completion.payloads) {
-    seen.payload_bytes_received += static_cast<int64_t>(payload.words.size() * sizeof(int32_t));
+    seen.payload_bytes += static_cast<int64_t>(payload.words.size() * sizeof(int32_t));
   }
   observer_->on_frame(seen);
 }

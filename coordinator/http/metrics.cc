@@ -80,9 +80,9 @@ struct ServerMetrics::Impl {
   Counter& frames_requested = frames.Add(labels("logprobs", "true"));
   Counter& frames_silent = frames.Add(labels("logprobs", "false"));
   Counter& payload_bytes =
-      counter("helios_logprob_payload_bytes_total", "Payload bytes that rank 0 copied to the host.");
-  Counter& payload_received =
-      counter("helios_logprob_payload_received_bytes_total", "Payload bytes that came with completions.");
+      counter("helios_logprob_payload_bytes_total", "Bytes of packed logprobs that came with completions.");
+  Counter& frame_bytes =
+      counter("helios_frame_bytes_total", "Bytes of frames that rank 0 copied to the host, records included.");
   Counter& records = counter("helios_completion_records_total", "Records read: lanes of completion frames.");
   prometheus::Family<Counter>& responses = counters("helios_http_responses_total", "HTTP responses, by status.");
   Gauge& ready = gauge("helios_ready", "1 when a request would be served.");
@@ -162,8 +162,8 @@ void ServerMetrics::on_finished(const Finished& finished) {
 void ServerMetrics::on_frame(const Frame& frame) {
   (frame.requested ? impl_->frames_requested : impl_->frames_silent).Increment();
   impl_->records.Increment(static_cast<double>(frame.records));
-  impl_->payload_bytes.Increment(static_cast<double>(frame.payload_bytes_copied));
-  impl_->payload_received.Increment(static_cast<double>(frame.payload_bytes_received));
+  impl_->payload_bytes.Increment(static_cast<double>(frame.payload_bytes));
+  impl_->frame_bytes.Increment(static_cast<double>(frame.bytes_copied));
 }
 
 void ServerMetrics::on_choice_finished(std::string_view reason) {

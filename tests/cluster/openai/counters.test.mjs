@@ -32,7 +32,7 @@ async function settled() {
 }
 
 const moved = ['helios_logprob_vocab_words_read_total', 'helios_logprob_positions_total', 'helios_logprob_exchange_words_total',
-  'helios_logprob_payload_copies_total', 'helios_logprob_payload_bytes_total', 'helios_logprob_payload_received_bytes_total'];
+  'helios_logprob_payload_copies_total', 'helios_logprob_payload_bytes_total'];
 const of = (counters) => Object.fromEntries(moved.map((name) => [name, counters.sum(name)]));
 
 test('requests without logprobs copy no payload and read no vocabulary; one with them does both', async () => {  // R24, R26, R28
@@ -58,7 +58,7 @@ test('requests without logprobs copy no payload and read no vocabulary; one with
   assert.equal(copies(asked, 1), 0, 'peers copy no payload');
   assert.equal(asked.sum('helios_logprob_positions_total') - plain.sum('helios_logprob_positions_total'), 2 * 8);
   // A position: the chosen pair and 20 alternatives, 4 bytes a word.
-  const received = asked.sum('helios_logprob_payload_received_bytes_total') - plain.sum('helios_logprob_payload_received_bytes_total');
+  const received = asked.sum('helios_logprob_payload_bytes_total') - plain.sum('helios_logprob_payload_bytes_total');
   assert.equal(received, 8 * (2 + 2 * 20) * 4);
 });
 
@@ -68,6 +68,6 @@ test('one request that asks among many that do not: the others stay silent', asy
   await Promise.all([cluster.complete({ ...body, logprobs: 0 }), ...Array.from({ length: 7 }, () => cluster.complete(body))]);
   const now = await settled();
   assert.equal(now.sum('helios_logprob_positions_total') - before.sum('helios_logprob_positions_total'), 2 * 16);
-  assert.equal(now.sum('helios_logprob_payload_received_bytes_total') - before.sum('helios_logprob_payload_received_bytes_total'),
+  assert.equal(now.sum('helios_logprob_payload_bytes_total') - before.sum('helios_logprob_payload_bytes_total'),
     16 * (2 + 2 * 20) * 4);
 });

@@ -47,7 +47,7 @@ class CountingObserver final : public EngineObserver {
   void on_frame(const Frame& frame) override {
     ++(frame.requested ? requesting_frames : plain_frames);
     records += frame.records;
-    payload_received += frame.payload_bytes_received;
+    payload_received += frame.payload_bytes;
   }
 
   std::atomic<int64_t> records{0}, payload_received{0};

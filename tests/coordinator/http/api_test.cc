@@ -423,28 +423,33 @@ TEST_F(ApiTest, MetricsHaveTheNamesThatDashboardsKnow) {
   metrics.on_inter_token(0.02);
   metrics.on_finished(
       {.finish = FinishCode::kEos, .prompt_tokens = 7, .generated_tokens = 3, .e2e_seconds = 1.0, .logprobs = true});
-  metrics.on_frame({.requested = true, .records = 3, .payload_bytes_copied = 400, .payload_bytes_received = 168});
+  metrics.on_frame({.requested = true, .records = 3, .payload_bytes = 400, .bytes_copied = 968});
   metrics.on_choice_finished("stop");
   engine.change([](EngineStatus& status) { status.running = 2; });
   start();
   RawClient client(port());
   const RawResponse response = client.request(get("/metrics"));
   EXPECT_EQ(response.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
-  for (const char* line :
-       {"vllm:num_requests_running{model_name=\"tiny\"} 2", "vllm:num_requests_waiting{model_name=\"tiny\"} 0",
-        "vllm:kv_cache_usage_perc{model_name=\"tiny\"} 0", "vllm:prompt_tokens_total{model_name=\"tiny\"} 7",
-        "vllm:generation_tokens_total{model_name=\"tiny\"} 3",
-        "vllm:request_success_total{finished_reason=\"stop\",model_name=\"tiny\"} 1",
-        "vllm:request_success_total{finished_reason=\"length\",model_name=\"tiny\"} 0",
-        "vllm:time_to_first_token_seconds_count{model_name=\"tiny\"} 1",
-        "vllm:inter_token_latency_seconds_count{model_name=\"tiny\"} 1",
-        "vllm:e2e_request_latency_seconds_count{model_name=\"tiny\"} 1",
-        "vllm:request_prompt_tokens_sum{model_name=\"tiny\"} 7",
-        "vllm:request_generation_tokens_sum{model_name=\"tiny\"} 3",
-        "vllm:prefix_cache_hits_total{model_name=\"tiny\"} 0", "helios_logprob_requests_total{model_name=\"tiny\"} 1",
-        "helios_logprob_payload_bytes_total{model_name=\"tiny\"} 400",
-        "helios_frames_total{logprobs=\"true\",model_name=\"tiny\"} 1", "helios_ready{model_name=\"tiny\"} 1",
-        "helios_rank_ready{model_name=\"tiny\",rank=\"0\"} 1"}) {
+  for (const char* line : {"vllm:num_requests_running{model_name=\"tiny\"} 2",
+                           "vllm:num_requests_waiting{model_name=\"tiny\"} 0",
+                           "vllm:kv_cache_usage_perc{model_name=\"tiny\"} 0",
+                           "vllm:prompt_tokens_total{model_name=\"tiny\"} 7",
+                           "vllm:generation_tokens_total{model_name=\"tiny\"} 3",
+                           "vllm:request_success_total{finished_reason=\"stop\",model_name=\"tiny\"} 1",
+                           "vllm:request_success_total{finished_reason=\"length\",model_name=\"tiny\"} 0",
+                           "vllm:time_to_first_token_seconds_count{model_name=\"tiny\"} 1",
+                           "vllm:inter_token_latency_seconds_count{model_name=\"tiny\"} 1",
+                           "vllm:e2e_request_latency_seconds_count{model_name=\"tiny\"} 1",
+                           "vllm:request_prompt_tokens_sum{model_name=\"tiny\"} 7",
+                           "vllm:request_generation_tokens_sum{model_name=\"tiny\"} 3",
+                           "vllm:prefix_cache_hits_total{model_name=\"tiny\"} 0",
+                           "helios_logprob_requests_total{model_name=\"tiny\"} 1",
+                           "helios_logprob_payload_bytes_total{model_name=\"tiny\"} 400",
+                           "helios_frame_bytes_total{model_name=\"tiny\"} 968",
+                           "helios_completion_records_total{model_name=\"tiny\"} 3",
+                           "helios_frames_total{logprobs=\"true\",model_name=\"tiny\"} 1",
+                           "helios_ready{model_name=\"tiny\"} 1",
+                           "helios_rank_ready{model_name=\"tiny\",rank=\"0\"} 1"}) {
     EXPECT_TRUE(has(response.body, std::string("\n") + line + "\n")) << line << "\n" << response.body;
   }
   EXPECT_EQ(metric("helios_http_responses_total{code=\"200\",model_name=\"tiny\"}"),
