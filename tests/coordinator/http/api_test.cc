@@ -321,7 +321,7 @@ TEST_F(ApiTest, RefusalsHappenBeforeAdmission) {
   RawClient client(port());
   EXPECT_EQ(client.request(post("/v1/completions", R"({"prompt":"A","logprobs":21,"stream":true})")).status, 400);
   EXPECT_EQ(client.request(post("/v1/completions", R"({"prompt":"A","model":"x"})")).status, 404);
-  EXPECT_EQ(client.request(post("/v1/completions", R"({"prompt":"A","presence_penalty":1})")).status, 501);
+  EXPECT_EQ(client.request(post("/v1/completions", R"({"prompt":"A","bad_words":["x"]})")).status, 501);
   EXPECT_EQ(client.request(post("/v1/completions", "{")).status, 400);
   engine.refuse(Error{Errc::kQueueFull, "1024 sequences are waiting", ""});
   const RawResponse full = client.request(post("/v1/completions", R"({"prompt":"A"})"));
