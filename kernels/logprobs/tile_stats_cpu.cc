@@ -2,8 +2,19 @@
 
 #include <algorithm>
 
+#ifndef HELIOS_KERNELS_LOGPROBS_TILE_STATS_CPU_ONCE
+#define HELIOS_KERNELS_LOGPROBS_TILE_STATS_CPU_ONCE
+namespace helios {
+struct TileLogits {
+  const float* logits = nullptr;
+  int width = 0;
+};
+}  // namespace helios
+#endif
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/logprobs/tile_stats_cpu.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/logprobs/simd_exp-inl.h"
@@ -30,7 +41,9 @@ HWY_INLINE void mass_group(const float* HWY_RESTRICT group, TileV shift, TileV (
   }
 }
 
-void one_tile(const float* HWY_RESTRICT logits, int width, LseState* state, float* HWY_RESTRICT lane_max) {
+void one_tile(const TileLogits& tile, const TileLogits& next, LseState* state, float* HWY_RESTRICT lane_max) {
+  const float* HWY_RESTRICT logits = tile.logits;
+  const int width = tile.width;
   const TileD d;
   const int full = width / kTileLanes * kTileLanes;
   // The last ids, padded with -inf, which changes neither a maximum nor a sum.
@@ -49,7 +62,10 @@ void one_tile(const float* HWY_RESTRICT logits, int width, LseState* state, floa
   // All -inf: shift by zero, so that the mass is 0, or NaN if a NaN is there. A +inf gives inf - inf = NaN on purpose.
   const TileV shift = hn::Set(d, max == kNegativeInfinity ? 0.0f : max);
   for (TileV& v : acc) v = hn::Zero(d);
-  for (int i = 0; i < full; i += kTileLanes) mass_group(logits + i, shift, acc);
+  for (int i = 0; i < full; i += kTileLanes) {
+    if (i < next.width) hwy::Prefetch(next.logits + i);  // memory works while the exponentials are computed
+    mass_group(logits + i, shift, acc);
+  }
   if (full < width) mass_group(tail, shift, acc);
   alignas(64) float sums[kTileLanes];
   for (int part = 0; part < kParts; ++part) hn::Store(acc[part], d, sums + part * kN);
@@ -59,12 +75,18 @@ void one_tile(const float* HWY_RESTRICT logits, int width, LseState* state, floa
   *state = {max, sums[0]};
 }
 
-void tile_stats_items(const TileStatsArgs& args, int64_t begin, int64_t end) {
+TileLogits logits_of(const TileStatsArgs& args, int64_t item) {
   const int num_tiles = args.shard.num_tiles;
+  const VocabTile& tile = args.shard.tiles[item % num_tiles];
+  return {args.logits + args.positions[item / num_tiles].row * args.stride + tile.begin, tile.width};
+}
+
+void tile_stats_items(const TileStatsArgs& args, int64_t begin, int64_t end) {
+  TileLogits tile = logits_of(args, begin);
   for (int64_t item = begin; item < end; ++item) {
-    const float* row = args.logits + args.positions[item / num_tiles].row * args.stride;
-    const VocabTile& tile = args.shard.tiles[item % num_tiles];
-    one_tile(row + tile.begin, tile.width, args.states + item, args.lane_max + item * kTileLanes);
+    const TileLogits next = item + 1 < end ? logits_of(args, item + 1) : TileLogits{};
+    one_tile(tile, next, args.states + item, args.lane_max + item * kTileLanes);
+    tile = next;
   }
 }
 
