@@ -52,8 +52,9 @@ class GenerationLogprobs {
   ~GenerationLogprobs();
 
   /// Inside a capture, behind the commit: writes every emitted position that has a row and whose slot asks. Slots that
-  /// do not ask read no vocabulary and write nothing (R24); on the CPU nothing is exchanged when none asks. Decided
-  /// from values that are identical on all ranks. A replay throws CollectiveError. Graphs replay one after another:
+  /// do not ask read no vocabulary and write nothing (R24); on the CPU nothing is exchanged when none asks. (A captured
+  /// exchange of a GPU has the size of max_rows positions; the counters name what the positions need.) Decided from
+  /// values that are identical on all ranks. A replay throws CollectiveError. Graphs replay one after another:
   /// they share this object's workspace (R25).
   void record(const GenerationLogprobsArgs& args, Stream& stream);
 

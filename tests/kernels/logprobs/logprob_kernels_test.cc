@@ -15,6 +15,9 @@
 #include "kernels/logprobs/best_keys.h"
 #include "kernels/logprobs/reference.h"
 #include "tests/kernels/logprobs/reduction_run.h"
+#if defined(HELIOS_EMULATED_DEVICE)
+#include "kernels/base/simt.h"
+#endif
 
 namespace helios {
 namespace {
@@ -380,6 +383,27 @@ TEST(Reduction, NoPositionsReadAndWriteNothing) {  // R24
     for (int r = 0; r < world; ++r) EXPECT_EQ(run.shard(r).counters.logprob_logits_read, 0);
   }
 }
+
+#if defined(HELIOS_EMULATED_DEVICE)
+TEST(Reduction, TheOrderInWhichThreadsRunDoesNotMatter) {  // a barrier that is missing shows here
+  const std::vector<std::vector<float>> rows = {testing::model_like_row(4099, 3), std::vector<float>(4099, 1.0f)};
+  const std::vector<Asked> asked = {{.row = 0}, {.row = 1}, {.row = 0, .selected = {4000, 1}}};
+  for (const int world : {1, 2}) {
+    const ReductionRun forward(rows, asked, {.world = world});
+    for (const simt::Order order : {simt::Order::reverse, simt::Order::shuffle}) {
+      simt::options.order = order;
+      const ReductionRun other(rows, asked, {.world = world});
+      simt::options.order = simt::Order::forward;
+      for (int p = 0; p < 3; ++p) EXPECT_EQ(other.packed_position(p), forward.packed_position(p));
+      for (int r = 0; r < world; ++r) {
+        EXPECT_EQ(other.shard(r).states, forward.shard(r).states);
+        EXPECT_EQ(other.shard(r).cuts, forward.shard(r).cuts);
+        EXPECT_EQ(other.tile_keys(r), forward.tile_keys(r));
+      }
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace helios

@@ -285,7 +285,7 @@ Step mixed_step(int64_t vocab, int lanes) {
 TEST(GenerationLogprobs, SameBitsAtEveryDegreeBatchAndThreadCount) {  // X1, R21, R22
   for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 20, 32000}, 1)) {
     // Each lane alone on one rank is the yardstick.
-    const Step all = mixed_step(vocab, 32);
+    const Step all = mixed_step(vocab, testing::kEmulatedDevice ? 7 : 32);
     std::vector<std::vector<int32_t>> alone;
     for (size_t lane = 0; lane < all.rows.size(); ++lane) {
       Step one = all;
@@ -296,7 +296,7 @@ TEST(GenerationLogprobs, SameBitsAtEveryDegreeBatchAndThreadCount) {  // X1, R21
       const int32_t* position = outcome.at(one, all.slots[lane]);
       alone.emplace_back(position, position + all.position_words);
     }
-    for (const int world : {1, 2, 4, 8}) {
+    for (const int world : testing::cases_for_device<int>({4, 1, 2, 8}, 2)) {
       for (const int lanes : testing::cases_for_device<int>({7, 32, 1}, 1)) {
         for (const int threads : testing::cases_for_device<int>({1, 3}, 1)) {
           if (threads == 3 && world == 8) continue;  // 24 spinning threads on a small machine
@@ -398,7 +398,7 @@ TEST(GenerationLogprobs, OnlyRecordsOfThisTenantThatEmitAreReduced) {  // R15, R
     return step;
   };
   const auto expect_nothing = [](const Step& step) {
-    for (const int world : {1, 2}) {
+    for (const int world : testing::cases_for_device<int>({2, 1}, 1)) {
       const Outcome outcome = run_step(step, world);
       expect_untouched(outcome.packed.data(), static_cast<int64_t>(outcome.packed.size()));
       EXPECT_EQ(outcome.counters.logprob_logits_read, 0);
@@ -454,7 +454,7 @@ Step verification_step(int emitted) {
 }
 
 TEST(GenerationLogprobs, EveryCommittedTokenOfASlotIsReportedAndNoColumnPastThem) {  // R3, R16
-  for (const int emitted : {0, 1, 2, 3}) {
+  for (const int emitted : testing::cases_for_device<int>({2, 0, 1, 3}, 2)) {
     const Step step = verification_step(emitted);
     for (const int world : {1, 2}) {
       const Outcome outcome = run_step(step, world);
