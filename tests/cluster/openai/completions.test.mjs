@@ -202,3 +202,27 @@ test('raw stream: chunks, usage chunk, [DONE]', async () => {
   assert.equal(all.length, 4 + 2);
   assert.equal(all[3].choices[0].finish_reason, 'length');
 });
+
+test('a truncated prompt is the prompt that is left', async () => {
+  const prompt = 'The tide was out and the boats lay on the sand. Once upon a time';
+  const { tokens } = (await cluster.post('/tokenize', { prompt })).json();
+  const options = { model: 'demo', max_tokens: 8, temperature: 0, logprobs: 2, return_token_ids: true };
+  for (const [side, kept] of [['left', tokens.slice(-4)], ['right', tokens.slice(0, 4)]]) {
+    const cut = await cluster.complete({ ...options, prompt, truncate_prompt_tokens: 4, truncation_side: side });
+    const same = await cluster.complete({ ...options, prompt: kept });
+    assert.deepEqual(cut.choices, same.choices);
+    assert.equal(cut.usage.prompt_tokens, 4);
+  }
+  const long = await cluster.complete({ ...options, prompt: Array(5000).fill(tokens[0]), truncate_prompt_tokens: -1 });
+  assert.equal(long.usage.prompt_tokens, 2048 - 8);
+});
+
+test('a stream interval gathers tokens and loses none', async () => {
+  const body = { model: 'demo', prompt: 'Once upon a time', max_tokens: 20, temperature: 0, ignore_eos: true, logprobs: 1 };
+  const whole = await cluster.complete(body);
+  const reply = await cluster.post('/v1/completions', { ...body, stream: true, stream_interval: 6 });
+  const chunks = events(reply.text).slice(0, -1);
+  assert.deepEqual(chunks.map((c) => c.choices[0].logprobs.tokens.length), [1, 6, 6, 6, 1]);
+  const { text, logprobs, finish_reason, stop_reason } = whole.choices[0];
+  assert.deepEqual(join(chunks)[0], { text, logprobs, finish_reason, stop_reason });
+});
