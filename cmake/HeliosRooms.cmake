@@ -25,6 +25,8 @@ function(helios_room name)
   if(ROOM_SOURCES)
     add_library(${name} STATIC ${ROOM_SOURCES})
     target_link_libraries(${name} PUBLIC helios_options ${ROOM_LINKS} PRIVATE ${ROOM_PRIVATE_LINKS})
+    # An archive needs nothing of what it will be linked with: above all not the kernels of another device.
+    set_target_properties(${name} PROPERTIES OPTIMIZE_DEPENDENCIES ON)
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE helios_options ${ROOM_LINKS})

@@ -34,8 +34,6 @@ class RowExpansion {
   const int32_t* sampling_positions() const { return args_.sampling_positions; }  // of the token being sampled
   const int32_t* sampling_halves() const { return args_.sampling_halves; }        // half that takes record and payload
 
-  int32_t num_sampling() const { return *args_.num_sampling; }
-
   int64_t bytes() const { return static_cast<int64_t>(memory_.bytes()); }
 
  private:
