@@ -37,9 +37,11 @@ int64_t matmul_scratch_bytes(const PackedMatrix&, int64_t, int) { return 0; }
 void matmul(const MatmulArgs& args, void*, const Launcher& on) {
   if (args.max_rows == 0 || args.w->n() == 0) return;
   const RowsView w = MatmulRows::view(*args.w);
+  MatmulArgs on_device = args;
+  on_device.w = nullptr;  // the matrix's object is the host's; the kernel has its view
   simt::launch(matmul_kernel,
                dim3(static_cast<unsigned>(args.max_rows), static_cast<unsigned>((w.n + kThreads - 1) / kThreads)),
-               dim3(kThreads), 0, on.stream(), args, w);
+               dim3(kThreads), 0, on.stream(), on_device, w);
 }
 
 }  // namespace helios

@@ -72,6 +72,29 @@ struct Access {
   Access(const Access&) = delete;
 };
 
+/// Whether some memory of this process lies there.
+bool is_mapped(uint64_t address) {
+  constexpr uint64_t kPage = 4096;
+  unsigned char resident = 0;
+  return mincore(reinterpret_cast<void*>(address / kPage * kPage), kPage, &resident) == 0;
+}
+
+/// A kernel's argument may point into device memory alone. Any of its words that is an address of this process's other
+/// memory is taken for a pointer to it, which a GPU could not follow.
+void inspect_argument(const void* argument, size_t bytes) {
+#if !defined(__SANITIZE_ADDRESS__)  // whose shadow lies where two small counts side by side would point
+  constexpr uint64_t kLowest = 1u << 16, kHighest = uint64_t{1} << 47;
+  for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, static_cast<const std::byte*>(argument) + at, sizeof word);
+    if (word < kLowest || word >= kHighest || Arena::instance().owns(reinterpret_cast<const void*>(word))) continue;
+    HELIOS_CHECK(!is_mapped(word), "a kernel's argument points into host memory: byte", at, "of", bytes);
+  }
+#else
+  static_cast<void>(argument), static_cast<void>(bytes), static_cast<void>(is_mapped);
+#endif
+}
+
 /// What was captured, as a graph of the stream beneath.
 class SimtGraph final : public Graph {
  public:
@@ -106,6 +129,7 @@ class SimtStream final : public Stream {
   void begin_capture() override {
     HELIOS_CHECK(!recording_);
     recording_ = std::make_unique<simt::Recording>();
+    recording_->inspect = inspect_argument;
   }
   void launch(std::function<void(const Launcher&)> call) override {
     HELIOS_CHECK(recording_ != nullptr, "launches are recorded inside a capture");

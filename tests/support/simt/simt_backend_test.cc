@@ -75,6 +75,26 @@ TEST(SimtBackendDeathTest, TheHostCannotTouchDeviceMemory) {
   EXPECT_DEATH(use(true), "");
 }
 
+// On a GPU the kernel could not follow such a pointer, and would say so only when it runs.
+TEST(SimtBackendDeathTest, AKernelsArgumentMayNotPointIntoHostMemory) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "arguments are inspected without AddressSanitizer, whose shadow would take counts for addresses";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto use = [](bool host) {
+    Device device = simt_device();
+    Words words(device, 4);
+    const std::vector<int32_t> count{3};
+    device.compute->begin_capture();
+    device.compute->launch(
+        [&](const Launcher& on) { launch_add(words.data(), host ? count.data() : words.data(), 1, on); });
+    (void)device.compute->end_capture();
+    std::exit(0);
+  };
+  EXPECT_EXIT(use(false), ::testing::ExitedWithCode(0), "");
+  EXPECT_DEATH(use(true), "points into host memory");
+}
+
 // As NCCL does: the count lies where only kernels can read it.
 TEST(SimtBackend, ACapturedExchangeSendsTheRowsOfAFullStep) {
   InProcessGroup group(2);
