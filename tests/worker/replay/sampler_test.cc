@@ -63,6 +63,7 @@ struct TestDevice {
   }
   template <class T>
   void write(const Memory& to, const std::vector<T>& from) {
+    if (from.empty()) return;
     Memory staging = device.backend->pinned_memory(from.size() * sizeof(T));
     std::copy(from.begin(), from.end(), staging.as<T>());
     device.compute->copy(to.data(), staging.data(), staging.bytes());
@@ -85,6 +86,40 @@ struct TestDevice {
   Communicator* communicator = nullptr;
 };
 
+/// A rank's tables where its kernels can read them.
+class DeviceTables {
+ public:
+  DeviceTables(const testing::SamplingTables& tables, TestDevice& device)
+      : sampling_(device.room<SlotSampling>(tables.sampling.size())),
+        slots_(device.room<SlotState>(tables.slots.size())),
+        biases_(device.room<LogitBias>(tables.biases.size())),
+        allowed_(device.room<uint32_t>(tables.allowed.size())),
+        prompt_ids_(device.room<uint32_t>(tables.prompt_ids.size())),
+        counts_(device.room<int32_t>(tables.counts.size())) {}
+
+  TransformTables view(const testing::SamplingTables& tables) const {
+    TransformTables view = tables.view();
+    view.sampling = sampling_.as<SlotSampling>();
+    view.slots = slots_.as<SlotState>();
+    view.biases = biases_.as<LogitBias>();
+    view.allowed = allowed_.as<uint32_t>();
+    view.prompt_ids = prompt_ids_.as<uint32_t>();
+    view.token_counts = counts_.as<int32_t>();
+    return view;
+  }
+  void upload(const testing::SamplingTables& tables, TestDevice& device) const {
+    device.write(sampling_, tables.sampling);
+    device.write(slots_, tables.slots);
+    device.write(biases_, tables.biases);
+    device.write(allowed_, tables.allowed);
+    device.write(prompt_ids_, tables.prompt_ids);
+    device.write(counts_, tables.counts);
+  }
+
+ private:
+  Memory sampling_, slots_, biases_, allowed_, prompt_ids_, counts_;
+};
+
 // One rank's sampler for steps of as many rows as the first: captured once, then replayed.
 class RankSampler {
  public:
@@ -100,13 +135,14 @@ class RankSampler {
         num_rows_(device_.room<int32_t>(1)),
         counters_(device_.room<StepCounters>(1)),
         tables_(static_cast<int>(step.sampling.size()), layout_.vocab_size(), layout_.shard(rank_, world_)),
+        device_tables_(tables_, device_),
         sampler_({.logits = logits_.as<float>(),
                   .logits_stride = layout_.shard_stride(world_),
                   .num_rows = num_rows_.as<int32_t>(),
                   .max_rows = capacity_,
                   .row_slots = slots_.as<int32_t>(),
                   .row_positions = positions_.as<int32_t>(),
-                  .tables = tables_.view()},
+                  .tables = device_tables_.view(tables_)},
                  layout_, counters_.as<StepCounters>(), *device_.communicator, *device_.device.backend) {
     stream().begin_capture();
     sampler_.record(stream());
@@ -123,6 +159,7 @@ class RankSampler {
     for (size_t slot = 0; slot < step.sampling.size(); ++slot) {
       tables_.set(static_cast<int>(slot), step.sampling[slot], step.transforms[slot]);
     }
+    device_tables_.upload(tables_, device_);
     const StepCounters before = device_.read(counters_.as<StepCounters>(), 1)[0];
     stream().replay(*graph_);
     Outcome outcome{.tokens = device_.read(sampler_.tokens(), rows + 1),
@@ -152,6 +189,7 @@ class RankSampler {
   const int32_t capacity_;
   Memory logits_, slots_, positions_, num_rows_, counters_;
   testing::SamplingTables tables_;
+  DeviceTables device_tables_;
   Sampler sampler_;
   std::unique_ptr<Graph> graph_;
 };
