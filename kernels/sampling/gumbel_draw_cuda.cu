@@ -48,7 +48,8 @@ __device__ SampledToken draw_block(const SamplingRow& row, const Tile& tile, int
     const int at = lane + half * kWarpSize;
     const float logit = tile.logit(first + at);
     if (!(logit >= row.floor)) continue;
-    const double uniform = at == least_at ? least : above_least(least, words[at / kNoiseLanes]);
+    const uint32_t word = lane < kNoiseLanes ? words[2 * half] : words[2 * half + 1];  // number at / kNoiseLanes
+    const double uniform = at == least_at ? least : above_least(least, word);
     const SampledToken token{score_of(row, logit, uniform), first + at};
     if (token.beats(best)) best = token;
   }

@@ -119,8 +119,10 @@ std::string bench_help() {
          "  --json           one JSON object a line instead of the table\n"
          "  -h, --help       this\n"
          "\n"
-         "Work: prefill of 128 and of 512 tokens; decode at batch 1, 4 and 16 after 64 tokens of context, without and\n"
-         "with logprobs (20 alternatives). The last two differ in nothing else, and take turns within each round.\n"
+         "Work: prefill of 128 and of 512 tokens; decode at batch 1, 4 and 16 after 64 tokens of context: greedy "
+         "without\n"
+         "and with logprobs (20 alternatives), which differ in nothing else, and sampled through top-k, top-p and\n"
+         "min-p. They take turns within each round. Words are those that a rank sends to its peers.\n"
          "Exit codes: 0 measured, 1 the model cannot be run or a rank was lost, 2 unknown or contradictory flag.\n";
 }
 

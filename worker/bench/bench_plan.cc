@@ -31,6 +31,7 @@ std::vector<BenchWork> bench_plan(const ModelConfig& config) {
     for (const int logprobs : {0, kMaxNaturalAlternatives}) {
       plan.push_back({.tokens = batch * kBenchSteps, .batch = batch, .logprobs = logprobs});
     }
+    plan.push_back({.tokens = batch * kBenchSteps, .batch = batch, .sampled = true});
   }
   return plan;
 }

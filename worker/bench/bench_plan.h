@@ -16,7 +16,8 @@ struct BenchWork {
   bool prefill = false;
   int tokens = 0;  // of a round
   int batch = 1;
-  int logprobs = 0;  // alternatives asked for: 0 or 20
+  int logprobs = 0;      // alternatives asked for: 0 or 20
+  bool sampled = false;  // temperature 1 through top-k, top-p and min-p; else greedy
 };
 
 /// All work that fits the model's context, in the order of a round.

@@ -13,16 +13,20 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+const char* sampling_name(const BenchWork& work) { return work.sampled ? "filtered" : "greedy"; }
+
 }  // namespace
 
 BenchFigure bench_figure(const BenchWork& work, const BenchCost& cost, const MachineLimits& limits,
-                         std::vector<double> seconds) {
+                         std::vector<double> seconds, const BenchWords& words) {
   const double time = median(std::move(seconds));
   return {.work = work,
           .tokens_per_s = work.tokens / time,
           .bytes_per_token = cost.bytes / work.tokens,
           .share_of_bandwidth = cost.bytes / time / (limits.read_gb_per_s * 1e9),
-          .share_of_fma = cost.flops / time / (limits.fma_gflop_per_s * 1e9)};
+          .share_of_fma = cost.flops / time / (limits.fma_gflop_per_s * 1e9),
+          .words_per_token = words.all / work.tokens,
+          .sampler_words_per_token = words.sampler / work.tokens};
 }
 
 void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits,
@@ -31,13 +35,18 @@ void print_table(std::FILE* out, const BenchOptions& options, const MachineLimit
              options.ranks == 1 ? "" : "s", options.threads, options.threads == 1 ? "" : "s", options.rounds);
   fmt::print(out, "limits of this machine with {} threads: {:.1f} GB/s read, {:.0f} GFLOP/s FP32 FMA\n\n",
              options.ranks * options.threads, limits.read_gb_per_s, limits.fma_gflop_per_s);
-  fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>10} {:>10} {:>14} {:>12}\n", "work", "tokens", "batch", "logprobs",
-             "tokens/s", "MB/token", "of bandwidth", "of FMA peak");
+  fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>9} {:>10} {:>10} {:>14} {:>12} {:>13} {:>12}\n", "work", "tokens",
+             "batch", "sampling", "logprobs", "tokens/s", "MB/token", "of bandwidth", "of FMA peak", "words/token",
+             "sampler's");
   for (const BenchFigure& f : figures) {
-    fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>10.1f} {:>10.1f} {:>13.1f}% {:>11.1f}%\n",
-               f.work.prefill ? "prefill" : "decode", f.work.tokens, f.work.batch, f.work.logprobs, f.tokens_per_s,
-               f.bytes_per_token * 1e-6, f.share_of_bandwidth * 100, f.share_of_fma * 100);
+    fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>9} {:>10.1f} {:>10.1f} {:>13.1f}% {:>11.1f}% {:>13.0f} {:>12.1f}\n",
+               f.work.prefill ? "prefill" : "decode", f.work.tokens, f.work.batch, sampling_name(f.work),
+               f.work.logprobs, f.tokens_per_s, f.bytes_per_token * 1e-6, f.share_of_bandwidth * 100,
+               f.share_of_fma * 100, f.words_per_token, f.sampler_words_per_token);
   }
+  fmt::print(out,
+             "\nwords: of 32 bits, sent by each rank to its peers; filtered: temperature 1, top-k 50, top-p 0.9, "
+             "min-p 0.01\n");
 }
 
 void print_json(std::FILE* out, const BenchOptions& options, const std::vector<BenchFigure>& figures) {
@@ -45,9 +54,11 @@ void print_json(std::FILE* out, const BenchOptions& options, const std::vector<B
     fmt::print(
         out,
         "{{\"work\":\"{}\",\"tokens\":{},\"batch\":{},\"ranks\":{},\"threads\":{},\"logprobs\":{},"
-        "\"tokens_per_s\":{:.3f},\"bytes_per_token\":{:.0f},\"share_of_bandwidth\":{:.4f},\"share_of_fma\":{:.4f}}}\n",
+        "\"tokens_per_s\":{:.3f},\"bytes_per_token\":{:.0f},\"share_of_bandwidth\":{:.4f},\"share_of_fma\":{:.4f},"
+        "\"sampling\":\"{}\",\"words_per_token\":{:.1f},\"sampler_words_per_token\":{:.1f}}}\n",
         f.work.prefill ? "prefill" : "decode", f.work.tokens, f.work.batch, options.ranks, options.threads,
-        f.work.logprobs, f.tokens_per_s, f.bytes_per_token, f.share_of_bandwidth, f.share_of_fma);
+        f.work.logprobs, f.tokens_per_s, f.bytes_per_token, f.share_of_bandwidth, f.share_of_fma, sampling_name(f.work),
+        f.words_per_token, f.sampler_words_per_token);
   }
 }
 

@@ -15,13 +15,21 @@ struct BenchFigure {
   BenchWork work;
   double tokens_per_s = 0;
   double bytes_per_token = 0;
-  double share_of_bandwidth = 0;  // of the read bandwidth measured first
-  double share_of_fma = 0;        // of the FMA peak measured first
+  double share_of_bandwidth = 0;       // of the read bandwidth measured first
+  double share_of_fma = 0;             // of the FMA peak measured first
+  double words_per_token = 0;          // 32-bit words that a rank sent to its peers
+  double sampler_words_per_token = 0;  // of these, to choose tokens
 };
 
-/// `seconds` are the rounds of `work`; at least one.
+/// What rank 0 sent in one round of a piece of work, in 32-bit words.
+struct BenchWords {
+  double all = 0;
+  double sampler = 0;
+};
+
+/// `seconds` are the rounds of `work`; at least one. `words` are a round's, which every round repeats.
 BenchFigure bench_figure(const BenchWork& work, const BenchCost& cost, const MachineLimits& limits,
-                         std::vector<double> seconds);
+                         std::vector<double> seconds, const BenchWords& words);
 
 void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits,
                  const std::vector<BenchFigure>& figures);

@@ -37,7 +37,10 @@ void run_rank(int rank, const BenchOptions& options, const ModelConfig& config, 
   for (int round = -1; round < options.rounds; ++round) {  // the first warms up
     for (size_t work = 0; work < plan.size(); ++work) {
       RankMessage timed{.kind = RankMessage::kTimed, .work = static_cast<int32_t>(work)};
-      timed.value = session.run(plan[work]);
+      const RankSession::Round measured = session.run(plan[work]);
+      timed.value = measured.seconds;
+      timed.words = measured.words;
+      timed.sampler_words = measured.sampler_words;
       if (round >= 0 && rank == 0) say(timed);
     }
   }
@@ -68,19 +71,21 @@ int run(const BenchOptions& options) {
                   [&](int rank, const RankGroup::Say& say) { run_rank(rank, options, config, group_key, say); });
   double weights_bytes = 0;
   std::vector<std::vector<double>> seconds(plan.size());
+  std::vector<BenchWords> words(plan.size());
   size_t timed = 0;
   int rank = 0;
   for (RankMessage message; ranks.next(&rank, &message);) {
     if (message.kind == RankMessage::kReady) weights_bytes += message.value;
     if (message.kind != RankMessage::kTimed) continue;
     seconds[static_cast<size_t>(message.work)].push_back(message.value);
+    words[static_cast<size_t>(message.work)] = {message.words, message.sampler_words};
     progress(fmt::format("{} of {} ...", ++timed, plan.size() * static_cast<size_t>(options.rounds)));
   }
   progress("");
   std::vector<BenchFigure> figures;
   for (size_t work = 0; work < plan.size(); ++work) {
     const BenchCost cost = bench_cost(plan[work], config, options.ranks, weights_bytes);
-    figures.push_back(bench_figure(plan[work], cost, limits, seconds[work]));
+    figures.push_back(bench_figure(plan[work], cost, limits, seconds[work], words[work]));
   }
   if (options.json) {
     print_json(stdout, options, figures);

@@ -19,8 +19,6 @@ constexpr int kSlotPositions = 96;  // context and steps, in whole blocks
 
 int blocks_for(int positions, int block_size) { return (positions + block_size - 1) / block_size; }
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 }  // namespace
 
 CoreConfig bench_core(const std::string& model_dir, const ModelConfig& config, ComputeDtype dtype, int threads) {
@@ -53,8 +51,26 @@ RankSession::RankSession(Executor& executor, Rank rank)
   }
 }
 
-double RankSession::run(const BenchWork& work) {
-  return work.prefill ? prefill(work.tokens) : decode(work.batch, work.logprobs > 0);
+RankSession::Round RankSession::run(const BenchWork& work) {
+  return work.prefill ? prefill(work.tokens) : decode(work);
+}
+
+/// All words so far, as of the last step collected.
+RankSession::Round RankSession::sent() const {
+  Round round;
+  for (const Executor::Counter& counter : executor_.counters()) {
+    if (counter.name == "helios_exchange_words_total") round.words = counter.value;
+    if (counter.name == "helios_sampler_exchange_words_total") round.sampler_words = counter.value;
+  }
+  return round;
+}
+
+RankSession::Round RankSession::round_since(Clock::time_point start, const Round& sent_before) const {
+  Round round = sent();
+  round.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  round.words -= sent_before.words;
+  round.sampler_words -= sent_before.sampler_words;
+  return round;
 }
 
 Submission RankSession::blank(Operation operation) {
@@ -68,10 +84,16 @@ Submission RankSession::blank(Operation operation) {
 }
 
 /// A new tenant whose next `count` prompt tokens begin at `start`; what lies before is in the slot's blocks.
-void RankSession::add_lane(Submission& submission, int slot, int start, int count) {
+void RankSession::add_lane(Submission& submission, int slot, int start, int count, bool sampled) {
   const Epoch epoch(++epochs_[static_cast<size_t>(slot)]);
   SamplingParams sampling;
-  sampling.temperature = 0.0f;
+  sampling.temperature = sampled ? 1.0f : 0.0f;
+  if (sampled) {
+    sampling.top_k = 50;
+    sampling.top_p = 0.9f;
+    sampling.min_p = 0.01f;
+    sampling.seed = epoch.value * uint64_t{kBenchSlots} + static_cast<uint64_t>(slot);
+  }
   sampling.max_tokens = 1 << 30;
   submission.admissions.push_back({SlotIndex(slot), epoch, sampling});
   const int block_size = executor_.manifest().kv_block_size;
@@ -105,18 +127,20 @@ void RankSession::collect(int lanes) {
   }
 }
 
-double RankSession::prefill(int tokens) {
+RankSession::Round RankSession::prefill(int tokens) {
   Submission submission = blank(Operation::kPrefill);
   add_lane(submission, 0, 0, tokens);
+  const Round before = sent();
   const auto start = Clock::now();
   submit(submission);
   collect(1);
-  return seconds_since(start);
+  return round_since(start, before);
 }
 
-double RankSession::decode(int batch, bool logprobs) {
+RankSession::Round RankSession::decode(const BenchWork& work) {
+  const int batch = work.batch;
   Submission reset = blank(Operation::kPrefill);
-  for (int slot = 0; slot < batch; ++slot) add_lane(reset, slot, kBenchContext - 1, 1);
+  for (int slot = 0; slot < batch; ++slot) add_lane(reset, slot, kBenchContext - 1, 1, work.sampled);
   submit(reset);
   collect(batch);
 
@@ -125,16 +149,17 @@ double RankSession::decode(int batch, bool logprobs) {
     steps.push_back(blank(Operation::kDecode));
     for (int slot = 0; slot < batch; ++slot) {
       steps.back().lanes.push_back({.slot = SlotIndex(slot), .epoch = Epoch(epochs_[static_cast<size_t>(slot)])});
-      steps.back().logprob_requested[static_cast<size_t>(slot)] = logprobs ? 1 : 0;
+      steps.back().logprob_requested[static_cast<size_t>(slot)] = work.logprobs > 0 ? 1 : 0;
     }
   }
+  const Round before = sent();
   const auto start = Clock::now();
   for (int step = 0; step < kBenchSteps; ++step) {
     submit(steps[static_cast<size_t>(step)]);
     if (step > 0) collect(batch);
   }
   collect(batch);
-  return seconds_since(start);
+  return round_since(start, before);
 }
 
 }  // namespace helios

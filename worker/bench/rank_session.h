@@ -3,6 +3,7 @@
 // Thread: the rank process's main thread; it submits and collects, two frames in flight during decode as in service.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "worker/bench/bench_plan.h"
@@ -18,16 +19,23 @@ class RankSession {
   /// Fills every slot's context. Throws CollectiveError, std::runtime_error.
   RankSession(Executor& executor, Rank rank);
 
-  /// One round of the work; seconds. Throws CollectiveError, std::runtime_error.
-  double run(const BenchWork& work);
+  struct Round {
+    double seconds = 0;
+    double words = 0;  // of 32 bits, sent by this rank
+    double sampler_words = 0;
+  };
+  /// One round of the work. Throws CollectiveError, std::runtime_error.
+  Round run(const BenchWork& work);
 
  private:
   Submission blank(Operation operation);
-  void add_lane(Submission& submission, int slot, int start, int count);
+  void add_lane(Submission& submission, int slot, int start, int count, bool sampled = false);
   void submit(const Submission& submission);
   void collect(int lanes);
-  double prefill(int tokens);
-  double decode(int batch, bool logprobs);
+  Round prefill(int tokens);
+  Round decode(const BenchWork& work);
+  Round sent() const;
+  Round round_since(std::chrono::steady_clock::time_point start, const Round& sent_before) const;
 
   Executor& executor_;
   const Rank rank_;

@@ -22,20 +22,22 @@ ModelConfig small() {
 }
 
 TEST(BenchPlan, HoldsWhatFitsTheContext) {
-  EXPECT_EQ(bench_plan(small()).size(), 8u);  // two prompts, three batches without and with logprobs
+  EXPECT_EQ(bench_plan(small()).size(), 11u);  // two prompts, three batches without and with logprobs, and sampled
   ModelConfig c = small();
   c.max_positions = 200;
-  EXPECT_EQ(bench_plan(c).size(), 7u);
+  EXPECT_EQ(bench_plan(c).size(), 10u);
   c.max_positions = 79;
   EXPECT_TRUE(bench_plan(c).empty());
-  int pairs = 0;
+  int pairs = 0, sampled = 0;
   for (const BenchWork& work : bench_plan(small())) {
     if (work.logprobs == 20) ++pairs;
+    if (work.sampled) ++sampled;
     if (!work.prefill) {
       EXPECT_EQ(work.tokens, work.batch * kBenchSteps);
     }
   }
   EXPECT_EQ(pairs, 3);
+  EXPECT_EQ(sampled, 3);
 }
 
 TEST(BenchPlan, CostsAreThoseOfTheArithmetic) {
@@ -61,12 +63,15 @@ TEST(BenchPlan, ReplicatedHeadsAreReadByEveryRank) {
 }
 
 TEST(BenchReport, FiguresAreMediansAndShares) {
-  const BenchFigure f = bench_figure({.tokens = 100, .batch = 4}, {.bytes = 2e9, .flops = 8e9},
-                                     {.read_gb_per_s = 10, .fma_gflop_per_s = 100}, {9.0, 0.5, 0.4});
+  const BenchFigure f =
+      bench_figure({.tokens = 100, .batch = 4}, {.bytes = 2e9, .flops = 8e9},
+                   {.read_gb_per_s = 10, .fma_gflop_per_s = 100}, {9.0, 0.5, 0.4}, {.all = 700, .sampler = 50});
   EXPECT_DOUBLE_EQ(f.tokens_per_s, 200);
   EXPECT_DOUBLE_EQ(f.bytes_per_token, 2e7);
   EXPECT_DOUBLE_EQ(f.share_of_bandwidth, 0.4);
   EXPECT_DOUBLE_EQ(f.share_of_fma, 0.16);
+  EXPECT_DOUBLE_EQ(f.words_per_token, 7);
+  EXPECT_DOUBLE_EQ(f.sampler_words_per_token, 0.5);
 }
 
 }  // namespace

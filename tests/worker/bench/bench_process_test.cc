@@ -103,8 +103,19 @@ TEST_F(BenchProcess, PrintsOneJsonObjectALineForOneRankAndForTwo) {
         EXPECT_GE(object.at(key).to_number<double>(), 0.0) << key;
       }
       EXPECT_GT(object.at("tokens_per_s").to_number<double>(), 0.0);
+      const double sampler_words = object.at("sampler_words_per_token").to_number<double>();
+      EXPECT_GE(object.at("words_per_token").to_number<double>(), sampler_words);
+      if (object.at("work").as_string() != "decode") continue;
+      if (*ranks == '1') {
+        EXPECT_EQ(sampler_words, 0.0);
+      } else if (object.at("sampling").as_string() == "greedy") {
+        EXPECT_EQ(sampler_words, 4.0) << "an offer a token (X3)";
+      } else {
+        EXPECT_GT(sampler_words, 8.0);
+        EXPECT_LE(sampler_words, 8.0 + 12 * 512) << "twelve rounds of 256 bins at most, whatever the vocabulary (X3)";
+      }
     }
-    EXPECT_EQ(count, 7);  // a context of 128: one prompt, three batches without and with logprobs
+    EXPECT_EQ(count, 10);  // a context of 128: one prompt, three batches without and with logprobs, and sampled
     EXPECT_EQ(works, (std::set<std::string>{"prefill", "decode"}));
   }
 }
@@ -115,6 +126,7 @@ TEST_F(BenchProcess, PrintsATableByDefault) {
   EXPECT_NE(run.out.find("1 rank, 2 threads each, medians of 1 rounds"), std::string::npos) << run.out;
   EXPECT_NE(run.out.find("GFLOP/s FP32 FMA"), std::string::npos);
   EXPECT_NE(run.out.find("tokens/s"), std::string::npos);
+  EXPECT_NE(run.out.find("words/token"), std::string::npos);
 }
 
 TEST_F(BenchProcess, AKilledRankEndsTheRunWithItsName) {
