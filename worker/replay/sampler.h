@@ -5,7 +5,10 @@
 // id). The result depends on the row alone: not on batch, order, or the number of shards. Temperature 0 (below 1e-5) is
 // the arg max, the smaller id on ties. Filters keep whole ties: ids whose logits equal the k-th, or the one at which
 // top-p is reached, all stay, wherever their shard lies. Raw logits are never written (R2, R18): a row that transforms
-// lives in filtering scratch, the others are read where they are. Thread: the rank's compute stream.
+// lives in filtering scratch, the others are read where they are.
+//
+// sampler_words counts what the step's own rows need; an exchange that is captured on a GPU moves room for max_rows.
+// Thread: the rank's compute stream.
 #pragma once
 
 #include <cstdint>

@@ -5,18 +5,13 @@
 namespace helios {
 namespace {
 
-bool penalizes(const SamplingParams& p) {
-  return p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f;
-}
-
 int32_t num_generated(const SamplingParams& p) {
   int32_t sum = 0;
   for (const TokenCount& count : p.output_counts) sum += count.count;
   return sum;
 }
 
-template <class Ids>
-void write_mask(const Ids& ids, uint32_t* words, int32_t num_words) {
+void write_mask(const std::vector<TokenId>& ids, uint32_t* words, int32_t num_words) {
   std::fill_n(words, num_words, 0);
   for (const TokenId id : ids) words[id / 32] |= 1u << (id % 32);
 }
@@ -32,10 +27,10 @@ SlotSampling slot_sampling(const SamplingParams& p) {
   s.seed = p.seed;
   s.num_biases = static_cast<int32_t>(p.logit_bias.size());
   s.masked = !p.allowed_ids.empty();
-  if (!penalizes(p)) return s;
   s.repetition_penalty = p.repetition_penalty;
   s.frequency_penalty = p.frequency_penalty;
   s.presence_penalty = p.presence_penalty;
+  if (!s.penalizes()) return s;
   s.num_generated = num_generated(p);
   s.counts_due = 1;
   return s;
@@ -119,7 +114,7 @@ void TokenChoice::enqueue_admission(const SlotAdmission& admission, Lists& from,
     write_mask(p.allowed_ids, from.allowed + words, mask_words_);
     upload(lists_.allowed, from.allowed, mask_words_, mask_words_);
   }
-  if (!penalizes(p)) return;
+  if (!slot_sampling(p).penalizes()) return;
   write_mask(p.prompt_ids, from.prompt_ids + words, mask_words_);
   upload(lists_.prompt_ids, from.prompt_ids, mask_words_, mask_words_);
   TokenId* generated = from.generated + int64_t{admission.slot.value} * shape_.max_model_len;
