@@ -140,15 +140,22 @@ TEST(RowNormalizer, CutIsThe32ndLargestLaneMaximum) {
   }
 }
 
-TEST(ShardStats, ThePayloadIsTwoWordsAndZeros) {  // R22
-  const ReductionRun run({testing::model_like_row(515, 3)}, {{}}, {.world = 4});
-  for (int r = 0; r < 4; ++r) {
-    const int32_t* payload = run.first_exchange().data() + r * run.max_positions() * kShardExchangeWords;
-    float max = -kInf;
-    for (int t = 0; t < run.shard(r).tables.num_tiles(); ++t) max = std::max(max, run.shard(r).states[t].max);
-    EXPECT_EQ(bits_float(payload[shard_stats_word::kMax]), max);
-    EXPECT_GE(bits_float(payload[shard_stats_word::kMass]), 1.0f);
-    for (int word = 2; word < kShardExchangeWords; ++word) ASSERT_EQ(payload[word], 0);
+TEST(ShardStats, ThePayloadIsTheSubtreeAndZeros) {  // R22
+  for (const int64_t vocab : {515, 50001}) {        // up to four tiles a segment: their order shows in the mass
+    const ReductionRun run({testing::model_like_row(vocab, 3)}, {{}}, {.world = 4});
+    for (int r = 0; r < 4; ++r) {
+      const ReductionRun::Shard& s = run.shard(r);
+      const int32_t* payload = run.first_exchange().data() + r * run.max_positions() * kShardExchangeWords;
+      const std::vector<int32_t>& first = s.tables.segment_first_tile;
+      const LseState subtree =
+          merge(ordered_fold(s.states, first[0], first[1]), ordered_fold(s.states, first[1], first[2]));
+      EXPECT_EQ(bits_float(payload[shard_stats_word::kMax]), subtree.max);
+      EXPECT_NEAR(bits_float(payload[shard_stats_word::kMass]) / subtree.mass, 1.0, 1e-6);
+      if (has_documented_bits()) {
+        EXPECT_EQ(payload[shard_stats_word::kMass], float_bits(subtree.mass)) << vocab << " rank " << r;
+      }
+      for (int word = 2; word < kShardExchangeWords; ++word) ASSERT_EQ(payload[word], 0);
+    }
   }
 }
 
