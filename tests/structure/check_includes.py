@@ -35,6 +35,7 @@ ROOMS = {
     "worker/bench": ["worker/replay", "worker/collective", "worker/model", "kernels/base", "common/base", "common/contract"],
     "worker": ["worker", "common"],  # main.cc and config
     "coordinator/tokenizer": ["common/base"],
+    "coordinator/grammar": ["coordinator/tokenizer", "common/base"],
     "coordinator/scheduler": ["common/base", "common/contract"],
     "coordinator/submission": ["coordinator/scheduler", "common"],
     "coordinator/completion": ["common/base", "common/contract"],

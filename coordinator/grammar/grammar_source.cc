@@ -1,0 +1,68 @@
+// Which translator reads which kind of source, under which limits.
+#include "coordinator/grammar/grammar_source.h"
+
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/grammar/ebnf.h"
+#include "coordinator/grammar/json_schema.h"
+#include "coordinator/grammar/json_text.h"
+#include "coordinator/grammar/regex.h"
+
+namespace helios::grammar {
+namespace {
+
+Result<NodeId> translate(const GrammarSpec& spec, const GrammarLimits& limits, GrammarTree* tree) {
+  switch (spec.kind) {
+    case GrammarKind::kRegex: {
+      const Result<RegexNode> regex = translate_regex(spec.source, {.max_depth = limits.max_depth}, tree);
+      if (!regex) return regex.error();
+      return regex->node;
+    }
+    case GrammarKind::kChoice:
+      return translate_choice(spec.source, tree);
+    case GrammarKind::kJsonObject:
+      return JsonText(tree, spec.space).any_object();
+    case GrammarKind::kJsonSchema:
+      return translate_json_schema(spec.source, spec.space, limits, tree);
+    case GrammarKind::kEbnf:
+      return translate_ebnf(spec.source, limits.max_depth, tree);
+  }
+  return Error{Errc::kInvalidArgument, "a kind of grammar that is not known"};
+}
+
+}  // namespace
+
+Result<NodeId> translate_choice(std::string_view source, GrammarTree* tree) {
+  boost::json::error_code failed;
+  const boost::json::value document = boost::json::parse({source.data(), source.size()}, failed);
+  const boost::json::array* choices = failed ? nullptr : document.if_array();
+  if (choices == nullptr || choices->empty())
+    return Error{Errc::kInvalidArgument, "choice: expected an array of strings that is not empty"};
+  std::vector<std::string> texts;
+  for (const boost::json::value& choice : *choices) {
+    if (!choice.is_string()) return Error{Errc::kInvalidArgument, "choice: every element must be a string"};
+    texts.emplace_back(choice.get_string());
+  }
+  return tree->one_of(std::move(texts));
+}
+
+Result<Automaton> automaton_of(const GrammarSpec& spec, const GrammarLimits& limits) {
+  if (spec.source.size() > limits.max_source_bytes)
+    return Error{Errc::kInvalidArgument, "the grammar's source has " + std::to_string(spec.source.size()) +
+                                             " bytes, more than " + std::to_string(limits.max_source_bytes)};
+  GrammarTree tree(limits.max_nodes);
+  const RuleId root = tree.declare_rule();
+  const Result<NodeId> node = translate(spec, limits, &tree);
+  if (!node) return node.error();
+  if (tree.overflowed())
+    return Error{Errc::kInvalidArgument,
+                 "the grammar is too large: more than " + std::to_string(limits.max_nodes) + " parts"};
+  tree.define_rule(root, *node);
+  return build_automaton(tree, root, limits.max_states);
+}
+
+}  // namespace helios::grammar
