@@ -170,7 +170,12 @@ class SimtBackend final : public Backend {
     return Memory(Arena::instance().allocate(bytes), bytes,
                   [](void* data, size_t size) { ASAN_POISON_MEMORY_REGION(data, size); });
   }
-  Memory pinned_memory(size_t bytes) override { return host_->pinned_memory(bytes); }
+  // AddressSanitizer may remember a dead thread's stack where this was mapped.
+  Memory pinned_memory(size_t bytes) override {
+    Memory memory = host_->pinned_memory(bytes);
+    ASAN_UNPOISON_MEMORY_REGION(memory.data(), bytes);
+    return memory;
+  }
   int64_t free_memory() const override { return int64_t{1} << 30; }
   std::unique_ptr<Stream> make_stream(std::string_view stream_name) override {
     return std::make_unique<SimtStream>(host_->make_stream(stream_name));
