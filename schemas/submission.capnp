@@ -66,6 +66,7 @@ struct SlotAdmission {
   slot @0 :Int32;
   epoch @1 :UInt32;
   sampling @2 :SamplingParams;
+  generated @3 :Int32;      # tokens emitted before a readmission, >= 0
 }
 
 # block_table[slot][first + i] = blocks[i]

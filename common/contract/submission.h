@@ -15,6 +15,7 @@ struct SlotAdmission {
   SlotIndex slot;
   Epoch epoch;
   SamplingParams sampling;
+  int32_t generated = 0;  // tokens emitted before a readmission: they count against max_tokens and min_tokens
   friend bool operator==(const SlotAdmission&, const SlotAdmission&) = default;
 };
 

@@ -202,10 +202,12 @@ void write(const SlotAdmission& from, schema::SlotAdmission::Builder to) {
   to.setSlot(from.slot.value);
   to.setEpoch(from.epoch.value);
   write(from.sampling, to.initSampling());
+  to.setGenerated(from.generated);
 }
 
 SlotAdmission read(schema::SlotAdmission::Reader from) {
-  return {read_slot(from.getSlot()), Epoch(from.getEpoch()), read(from.getSampling())};
+  return {read_slot(from.getSlot()), Epoch(from.getEpoch()), read(from.getSampling()),
+          static_cast<int32_t>(in_range("generated", int64_t{from.getGenerated()}, 0, kMaxInt32))};
 }
 
 Submission read(schema::Submission::Reader from) {

@@ -82,6 +82,7 @@ void InputUpload::fill(const Submission& s, StepInputs& to) const {
     a.slot = s.admissions[i].slot.value;
     a.sampling = slot_sampling(p);
     a.state = {.epoch = s.admissions[i].epoch.value,
+               .generated = s.admissions[i].generated,
                .max_tokens = p.max_tokens,
                .min_tokens = p.min_tokens,
                .eos_id = p.eos_id,

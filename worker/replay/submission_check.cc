@@ -139,6 +139,10 @@ Status SubmissionCheck::check_admissions(const Submission& s) {
     if (!first_mark(slot)) return invalid("admission: slot {} twice", slot);
     if (a.epoch.value == 0) return invalid("admission of slot {}: epoch 0 means never owned", slot);
     if (auto status = check_sampling(a.sampling, slot, shape_); !status) return status;
+    if (a.generated < 0 || a.generated >= a.sampling.max_tokens) {
+      return invalid("admission of slot {}: generated: expected 0 to {}, found {}", slot, a.sampling.max_tokens - 1,
+                     a.generated);
+    }
   }
   return Ok{};
 }

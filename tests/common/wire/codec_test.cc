@@ -103,7 +103,7 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
   base.admissions[0].sampling.logit_bias = {{3, 1.0f}};
   base.admissions[0].sampling.output_counts = {{3, 1}};
   [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, s9, s10] = base;
-  [[maybe_unused]] const auto& [a1, a2, a3] = base.admissions[0];
+  [[maybe_unused]] const auto& [a1, a2, a3, a4] = base.admissions[0];
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17] = a3;
   [[maybe_unused]] const auto& [b1, b2, b3] = base.block_updates[0];
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5, l6] = base.lanes[0];
@@ -141,6 +141,7 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
                                     },
                                     [](S& s) { s.admissions[0].sampling.output_counts[0].id = 2; },
                                     [](S& s) { s.admissions[0].sampling.output_counts[0].count = 9; },
+                                    [](S& s) { s.admissions[0].generated = 6; },
                                     [](S& s) { s.block_updates[0].slot = SlotIndex(3); },
                                     [](S& s) { s.block_updates[0].first = 9; },
                                     [](S& s) {

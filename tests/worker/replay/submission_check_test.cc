@@ -96,6 +96,8 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"top_p nan", "top_p", [](Submission& s) { s.admissions[0].sampling.top_p = kNan; }},
         Fault{"min_p", "min_p", [](Submission& s) { s.admissions[0].sampling.min_p = 1.5f; }},
         Fault{"top_k", "top_k", [](Submission& s) { s.admissions[0].sampling.top_k = -1; }},
+        Fault{"generated", "generated", [](Submission& s) { s.admissions[0].generated = 1000000; }},
+        Fault{"a negative generated", "generated", [](Submission& s) { s.admissions[0].generated = -1; }},
         Fault{"max_tokens", "max_tokens", [](Submission& s) { s.admissions[0].sampling.max_tokens = 0; }},
         Fault{"min_tokens", "min_tokens", [](Submission& s) { s.admissions[0].sampling.min_tokens = -1; }},
         Fault{"eos", "eos_id", [](Submission& s) { s.admissions[0].sampling.eos_id = 300; }},
