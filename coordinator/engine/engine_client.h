@@ -28,6 +28,8 @@ struct SequenceRequest {
   bool logprobs = false;
   int32_t num_logprobs = 0;                // natural alternatives, 0..K
   std::vector<TokenId> logprob_token_ids;  // or selected ids; empty: natural
+  int64_t priority = 0;                    // the lower, the earlier; then the order of arrival
+  std::string cache_salt;                  // only sequences with the same salt share a cached prefix
 };
 
 class SequenceStream {
@@ -35,6 +37,8 @@ class SequenceStream {
   virtual ~SequenceStream() = default;
   /// The next event, if one is there. After an event with finish != kNone, or an Error, nothing follows.
   virtual std::optional<SequenceEvent> try_pop() = 0;
+  /// Prompt tokens that were found in the prefix cache: known from the first event on.
+  virtual int64_t cached_tokens() const { return 0; }
   /// The consumer has seen enough (string stop, client gone). Idempotent, any thread.
   virtual void cancel() = 0;
 };
@@ -62,7 +66,7 @@ struct EngineStatus {
   std::optional<Capabilities> capabilities;  // of the loaded core; kept while ranks restart
   std::vector<RankStatus> ranks;
   int64_t running = 0;
-  int64_t waiting = 0;
+  int64_t waiting = 0;          // for a slot, preempted ones included
   double kv_cache_usage = 0.0;  // 0..1
 };
 
@@ -82,6 +86,10 @@ class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
   virtual void on_tokens(int64_t prompt_tokens, int64_t generated_tokens) = 0;  // of one completed submission
+  /// A prompt was looked up in the prefix cache at its first admission.
+  virtual void on_prefix_lookup(int64_t prompt_tokens, int64_t cached_tokens) = 0;
+  /// So many sequences have to wait again, since the KV cache was full.
+  virtual void on_preempted(int64_t sequences) = 0;
   virtual void on_first_token(double queue_seconds, double time_to_first_token_seconds) = 0;
   virtual void on_inter_token(double seconds) = 0;
   struct Finished {

@@ -107,7 +107,9 @@ RequestSpec spec_of(SequenceRequest request) {
   return {.prompt = std::move(request.prompt),
           .sampling = std::move(request.sampling),
           .logprobs = request.logprobs,
-          .logprob_token_ids = std::move(request.logprob_token_ids)};
+          .logprob_token_ids = std::move(request.logprob_token_ids),
+          .priority = request.priority,
+          .cache_salt = std::move(request.cache_salt)};
 }
 
 }  // namespace
@@ -259,7 +261,7 @@ DecodedLane EngineLoop::decode(const ActiveSequence& sequence, const FrameInFlig
       .requested = frame.requested_slots[lane.tenancy.slot.value],
       .logprobs = {sequence.num_logprobs, state.spec.logprob_token_ids},
       .eos_id = state.spec.sampling.eos_id,
-      .tokens_left = state.spec.sampling.max_tokens - state.emitted};
+      .tokens_left = state.spec.sampling.max_tokens - state.generated()};
   return decode_lane(completion, index, expected);
 }
 
@@ -270,10 +272,11 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
   for (size_t i = 0; i < frame.lanes.size(); ++i) {
     const LedgerLane& lane = frame.lanes[i];
     named.push_back(lane.request);
-    prompt_tokens += lane.rows;
     const auto it = active_.find(lane.request);
     if (it == active_.end()) continue;  // it has left: whatever its epoch still emits is nobody's
-    generated += deliver(lane.request, decode(it->second, frame, i, completion), now);
+    DecodedLane decoded = decode(it->second, frame, i, completion);
+    if (!decoded.error) prompt_tokens += note_decoded(it->second, lane, decoded);
+    generated += deliver(lane.request, std::move(decoded), now);
   }
   scheduler_->frame_decoded(named);
   if (!observer_) return;
@@ -285,6 +288,18 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
     seen.payload_bytes += static_cast<int64_t>(payload.words.size() * sizeof(int32_t));
   }
   observer_->on_frame(seen);
+}
+
+/// Tells the scheduler what came. Returns the prompt tokens that are now in the cache and were not before: each counts
+/// once, those that the prefix cache had included, however often the sequence is preempted.
+int64_t EngineLoop::note_decoded(ActiveSequence& sequence, const LedgerLane& lane, const DecodedLane& decoded) {
+  std::vector<TokenId> tokens;
+  for (const TokenEvent& event : decoded.events) tokens.push_back(event.token);
+  scheduler_->note_decoded(lane.request, lane.rows, tokens);
+  const int64_t known = scheduler_->find(lane.request)->kv_known;
+  const int64_t before = sequence.prompt_prefilled;
+  sequence.prompt_prefilled = std::max(before, std::min(known, sequence.prompt_tokens));
+  return sequence.prompt_prefilled - before;
 }
 
 /// Posts a lane's events in generation order, then its end if it has one. Returns the tokens posted.
@@ -299,7 +314,6 @@ int64_t EngineLoop::deliver(RequestId id, DecodedLane lane, TimePoint now) {
     sequence.pipe->push(std::move(event));
   }
   const auto posted = static_cast<int64_t>(lane.events.size());
-  scheduler_->note_emitted(id, static_cast<int32_t>(posted));
   if (posted > 0) touch(sequence.notify);
   if (lane.error) {
     log_error("sequence_failed", "request={} reason=\"{}\"", id.value, lane.error->message);
@@ -336,7 +350,7 @@ void EngineLoop::follow_rank_set() {
 }
 
 void EngineLoop::on_opened() {
-  scheduler_.emplace(*ranks_->capabilities());
+  scheduler_.emplace(*ranks_->capabilities(), SchedulerOptions{.prefix_cache = config_.prefix_cache});
   ledger_.emplace(config_.ranks.world_size, *ranks_->capabilities());
   for (auto& [id, spec] : std::exchange(parked_, {})) enqueue(id, std::move(spec));
   refuse_or_accept();
@@ -408,13 +422,22 @@ void EngineLoop::take_inbox() {
 }
 
 void EngineLoop::mark_admitted(const Decision& decision, TimePoint now) {
+  size_t first_time = 0;
   for (const PlannedAdmission& admission : decision.admissions) {
     ActiveSequence& sequence = active_.at(admission.request->id);
+    if (sequence.started) continue;  // it was preempted
+    const int64_t cached = static_cast<int64_t>(admission.cached.size()) * scheduler_->capabilities().kv_block_size;
     sequence.started = true;
     sequence.admitted = now;
+    sequence.pipe->set_cached_tokens(cached);
+    if (observer_ && config_.prefix_cache) observer_->on_prefix_lookup(sequence.prompt_tokens, cached);
+    ++first_time;
   }
-  num_started_ += static_cast<int64_t>(decision.admissions.size());
-  inbox_->no_longer_waiting(decision.admissions.size());
+  num_started_ += static_cast<int64_t>(first_time);
+  inbox_->no_longer_waiting(first_time);
+  if (observer_ && !decision.preemptions.empty()) {
+    observer_->on_preempted(static_cast<int64_t>(decision.preemptions.size()));
+  }
 }
 
 void EngineLoop::step() {
@@ -422,10 +445,14 @@ void EngineLoop::step() {
     const Decision decision = scheduler_->plan();
     if (decision.empty()) return;
     const TimePoint now = Clock::now();
+    mark_admitted(decision, now);
+    if (decision.lanes.empty()) {  // somebody gives way, and nobody can advance before that
+      scheduler_->commit(decision);
+      continue;
+    }
     const FrameInFlight& frame = ledger_->begin(decision, now);
     const Submission submission =
         build_submission(decision, scheduler_->capabilities(), ranks_->incarnation(), frame.sequence, frame.frame);
-    mark_admitted(decision, now);
     scheduler_->commit(decision);
     if (const auto failed = link_->send_submission(ranks_->identities(), submission)) {
       const Rank rank(static_cast<int32_t>(*failed));
@@ -547,7 +574,9 @@ void EngineLoop::refuse_or_accept() {
 }
 
 void EngineLoop::publish() {
-  running_.store(num_started_, std::memory_order_relaxed);
+  const int64_t waiting_again = scheduler_ ? scheduler_->num_waiting_again() : 0;
+  running_.store(num_started_ - waiting_again, std::memory_order_relaxed);
+  waiting_again_.store(waiting_again, std::memory_order_relaxed);
   const BlockPool* blocks = scheduler_ ? &scheduler_->blocks() : nullptr;
   kv_usage_.store(blocks ? 1.0 - static_cast<double>(blocks->num_free()) / blocks->num_blocks() : 0.0,
                   std::memory_order_relaxed);
@@ -591,7 +620,7 @@ EngineStatus EngineLoop::status() const {
     }
   }
   out.running = running_.load(std::memory_order_relaxed);
-  out.waiting = static_cast<int64_t>(inbox_->waiting());
+  out.waiting = static_cast<int64_t>(inbox_->waiting()) + waiting_again_.load(std::memory_order_relaxed);
   out.kv_cache_usage = kv_usage_.load(std::memory_order_relaxed);
   return out;
 }

@@ -54,8 +54,9 @@ class EngineLoop {
     int32_t num_logprobs = 0;
     bool logprobs = false;
     int64_t prompt_tokens = 0;
+    int64_t prompt_prefilled = 0;  // of them, in the KV cache at some time
     int64_t generated = 0;
-    bool started = false;  // has, or had, a slot
+    bool started = false;  // has, or had, a slot; it may wait again after a preemption
     TimePoint arrived, admitted{}, first_token{}, last_token{};
   };
   using ActiveMap = std::unordered_map<RequestId, ActiveSequence>;
@@ -70,6 +71,7 @@ class EngineLoop {
   void decode_frame(const FrameInFlight& frame, const Completion& completion);
   DecodedLane decode(const ActiveSequence& sequence, const FrameInFlight& frame, size_t lane,
                      const Completion& completion) const;
+  int64_t note_decoded(ActiveSequence& sequence, const LedgerLane& lane, const DecodedLane& decoded);
   int64_t deliver(RequestId id, DecodedLane lane, TimePoint now);
   void observe_token(ActiveSequence& sequence, TimePoint now);
 
@@ -119,7 +121,7 @@ class EngineLoop {
   mutable std::mutex status_mutex_;
   EngineStatus status_;
   std::vector<TimePoint> last_seen_;
-  std::atomic<int64_t> running_{0};
+  std::atomic<int64_t> running_{0}, waiting_again_{0};
   std::atomic<double> kv_usage_{0.0};
 
   // Engine thread.

@@ -4,7 +4,9 @@
 // and nobody else's. Events go in on the engine thread and come out on the connection's strand.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -24,6 +26,10 @@ class SequencePipe {
   /// Engine. Dropped when the consumer has cancelled.
   void push(SequenceEvent event);
 
+  /// Engine: before the first event.
+  void set_cached_tokens(int64_t tokens) { cached_tokens_ = tokens; }
+  int64_t cached_tokens() const { return cached_tokens_; }
+
   /// Engine: true from when fewer than `headroom` places are left (what frames in flight may still bring) until the
   /// consumer has emptied half; it wakes the engine then.
   bool is_behind(size_t headroom);
@@ -35,6 +41,7 @@ class SequencePipe {
   const RequestId id_;
   const size_t capacity_;
   const std::shared_ptr<RequestInbox> inbox_;
+  std::atomic<int64_t> cached_tokens_{0};
   std::mutex mutex_;
   std::deque<SequenceEvent> events_;
   bool behind_ = false;
@@ -48,6 +55,7 @@ class PipeStream final : public SequenceStream {
   explicit PipeStream(std::shared_ptr<SequencePipe> pipe) : pipe_(std::move(pipe)) {}
   ~PipeStream() override { pipe_->cancel(); }
   std::optional<SequenceEvent> try_pop() override { return pipe_->try_pop(); }
+  int64_t cached_tokens() const override { return pipe_->cached_tokens(); }
   void cancel() override { pipe_->cancel(); }
 
  private:

@@ -57,7 +57,9 @@ struct ServerMetrics::Impl {
   Gauge& kv_usage = gauge("vllm:kv_cache_usage_perc", "Share of KV cache blocks in use, 0 to 1.");
   Counter& prefix_queries = counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
   Counter& prefix_hits = counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
-  Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Prompt tokens processed.");
+  Counter& preemptions = counter("vllm:num_preemptions_total",
+                                 "Times that a sequence had to give its KV cache blocks back and wait again.");
+  Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Prompt tokens processed, cached ones included.");
   Counter& generation_tokens = counter("vllm:generation_tokens_total", "Tokens generated.");
   prometheus::Family<Counter>& success =
       counters("vllm:request_success_total", "Choices that ended, by reason; `abort`: the client left.");
@@ -138,6 +140,13 @@ void ServerMetrics::on_tokens(int64_t prompt_tokens, int64_t generated_tokens) {
   impl_->prompt_tokens.Increment(static_cast<double>(prompt_tokens));
   impl_->generation_tokens.Increment(static_cast<double>(generated_tokens));
 }
+
+void ServerMetrics::on_prefix_lookup(int64_t prompt_tokens, int64_t cached_tokens) {
+  impl_->prefix_queries.Increment(static_cast<double>(prompt_tokens));
+  impl_->prefix_hits.Increment(static_cast<double>(cached_tokens));
+}
+
+void ServerMetrics::on_preempted(int64_t sequences) { impl_->preemptions.Increment(static_cast<double>(sequences)); }
 
 void ServerMetrics::on_first_token(double, double time_to_first_token_seconds) {
   impl_->first_token.Observe(time_to_first_token_seconds);

@@ -2,54 +2,208 @@
 
 #include <algorithm>
 
+#include "common/base/check.h"
+#include "coordinator/scheduler/block_scratch.h"
+
 namespace helios {
 namespace {
 
-PlannedLane prefill_lane(const RequestState& request, Tenancy tenancy, int32_t budget) {
-  const int32_t rows = std::min(budget, request.prompt_size() - request.prompt_planned);
-  return {.request = &request,
-          .tenancy = tenancy,
-          .role = LaneRole::kPrefill,
-          .start = request.prompt_planned,
-          .rows = rows,
-          .samples = request.prompt_planned + rows == request.prompt_size()};
-}
+constexpr int32_t kMinShare = 16;  // rows; a smaller part of a prompt is not worth a step's overhead
 
-Operation operation_of(const std::vector<PlannedLane>& lanes) {
-  const auto is_decode = [](const PlannedLane& lane) { return lane.role == LaneRole::kDecode; };
-  if (std::all_of(lanes.begin(), lanes.end(), is_decode)) return Operation::kDecode;
-  return std::any_of(lanes.begin(), lanes.end(), is_decode) ? Operation::kMixed : Operation::kPrefill;
-}
+class Planner {
+ public:
+  explicit Planner(const PlannerState& state) : state_(state), scratch_(state.blocks) {}
+
+  Decision plan() {
+    plan_decodes();
+    collect_prompts();
+    plan_prompts();
+    relieve();
+    std::erase_if(decision_.lanes, [&](const PlannedLane& lane) { return gives_way(lane.request); });
+    set_operation();
+    return std::move(decision_);
+  }
+
+ private:
+  /// A prompt that gets rows in this step.
+  struct Prompt {
+    const RequestState* request;
+    Tenancy tenancy;
+    int32_t start;   // first position not yet planned
+    int32_t need;    // rows to the end of its prefill
+    int32_t rows;    // granted
+    int32_t blocks;  // in its table
+  };
+
+  int32_t blocks_for(int64_t positions) const { return state_.blocks.blocks_for(positions); }
+  static int32_t num_blocks(const RequestState& r) { return static_cast<int32_t>(r.blocks.size()); }
+
+  void plan_decodes() {
+    for (const RequestState* request : state_.running) {
+      if (!request->can_decode()) continue;
+      const int32_t needed = std::max(0, blocks_for(request->kv_planned + 1) - num_blocks(*request));
+      if (needed > scratch_.num_free()) {
+        short_.push_back(request);
+        continue;
+      }
+      decision_.lanes.push_back({.request = request,
+                                 .tenancy = *request->tenancy,
+                                 .first_block = num_blocks(*request),
+                                 .new_blocks = scratch_.take(needed)});
+    }
+  }
+
+  /// Grants rows in rank order, over those that run and those that enter.
+  void collect_prompts() {
+    const int32_t chunk = state_.capabilities.prefill_chunk;
+    rows_left_ = decision_.lanes.empty() ? chunk : mixed_prompt_rows(chunk);
+    for (const RequestState* request : state_.running) {
+      if (request->prefilling()) promised_ += blocks_for(request->prefill_end) - num_blocks(*request);
+    }
+    auto running = state_.running.begin();
+    auto waiting = state_.waiting.begin();
+    while (rows_left_ > 0) {
+      while (running != state_.running.end() && !(*running)->prefilling()) ++running;
+      while (waiting != state_.waiting.end() && (*waiting)->paused) ++waiting;
+      const bool may_enter = waiting != state_.waiting.end() && !turned_away_;
+      if (running == state_.running.end() && !may_enter) break;
+      if (running == state_.running.end() || (may_enter && RunsBefore()(*waiting, *running))) {
+        turned_away_ = !try_admit(**waiting);
+        ++waiting;
+      } else {
+        const RequestState& request = **running++;
+        grant({&request, *request.tenancy, request.kv_planned, request.prefill_end - request.kv_planned, 0,
+               num_blocks(request)});
+      }
+    }
+    for (Prompt& prompt : prompts_) {  // nobody else had a use for the rest
+      const int32_t more = std::min(rows_left_, prompt.need - prompt.rows);
+      prompt.rows += more;
+      rows_left_ -= more;
+    }
+  }
+
+  void grant(Prompt prompt) {
+    const int32_t half = std::max((rows_left_ + 1) / 2, std::min(kMinShare, rows_left_));
+    prompt.rows = prompt.need <= rows_left_ ? prompt.need : half;
+    rows_left_ -= prompt.rows;
+    prompts_.push_back(prompt);
+  }
+
+  bool try_admit(const RequestState& request) {
+    const auto tenancy = state_.slots.peek(static_cast<int>(decision_.admissions.size()));
+    if (!tenancy) return false;
+    const int32_t block_size = state_.blocks.block_size();
+    const auto size = static_cast<int32_t>(request.tokens.size());
+    std::vector<int32_t> cached;
+    if (state_.cache) {  // at least one token is computed: its row samples the next
+      cached = state_.cache->find(request.spec.cache_salt, std::span(request.tokens).first(size - 1));
+      scratch_.cut_taken(cached);
+    }
+    const auto num_cached = static_cast<int32_t>(cached.size());
+    const int32_t needed = blocks_for(size) - num_cached;
+    if (needed + promised_ > scratch_.num_free() - scratch_.num_free_of(cached)) return false;
+    scratch_.share(cached);
+    promised_ += needed;
+    decision_.admissions.push_back({&request, *tenancy, std::move(cached)});
+    grant({&request, *tenancy, num_cached * block_size, size - num_cached * block_size, 0, num_cached});
+    return true;
+  }
+
+  void plan_prompts() {
+    for (Prompt& prompt : prompts_) {
+      const int64_t room = int64_t{prompt.blocks + scratch_.num_free()} * state_.blocks.block_size() - prompt.start;
+      prompt.rows = static_cast<int32_t>(std::min<int64_t>(prompt.rows, room));
+      if (prompt.rows <= 0) {
+        short_.push_back(prompt.request);
+        continue;
+      }
+      const int32_t end = prompt.start + prompt.rows;
+      decision_.lanes.push_back({.request = prompt.request,
+                                 .tenancy = prompt.tenancy,
+                                 .role = LaneRole::kPrefill,
+                                 .start = prompt.start,
+                                 .rows = prompt.rows,
+                                 .samples = prompt.rows == prompt.need,
+                                 .first_block = prompt.blocks,
+                                 .new_blocks = scratch_.take(std::max(0, blocks_for(end) - prompt.blocks))});
+    }
+  }
+
+  bool gives_way(const RequestState* request) const {
+    return std::find(decision_.preemptions.begin(), decision_.preemptions.end(), request) !=
+           decision_.preemptions.end();
+  }
+
+  /// Blocks that come free when the request lets go of its own.
+  int32_t num_held_alone(const RequestState& request) const {
+    return static_cast<int32_t>(std::count_if(request.blocks.begin(), request.blocks.end(),
+                                              [&](int32_t block) { return state_.blocks.holders(block) == 1; }));
+  }
+
+  /// The last in rank that can be made to go, paused ones before the others; of those that are not paused only what
+  /// ranks behind `taker`. Null when there is none.
+  const RequestState* victim_for(const RequestState* taker) const {
+    const RequestState* last = nullptr;
+    for (auto it = state_.running.rbegin(); it != state_.running.rend(); ++it) {
+      if (*it == taker || !(*it)->runs() || gives_way(*it)) continue;
+      if ((*it)->paused) return *it;
+      if (!last && taker && RunsBefore()(taker, *it)) last = *it;
+    }
+    return last;
+  }
+
+  void relieve() {
+    if (short_.empty() && !turned_away_) return;
+    bool somebody_goes = false;
+    int32_t coming = 0;
+    for (const RequestState* request : state_.running) {
+      if (request->runs()) continue;  // it goes as soon as no frame in flight names it
+      somebody_goes = true;
+      coming += num_held_alone(*request);
+    }
+    std::sort(short_.begin(), short_.end(), RunsBefore());
+    for (const RequestState* taker : short_) {
+      if (gives_way(taker)) continue;
+      while (coming == 0) {
+        const RequestState* victim = victim_for(taker);
+        if (!victim) return;
+        decision_.preemptions.push_back(victim);
+        coming += num_held_alone(*victim);
+      }
+      --coming;
+    }
+    if (turned_away_ && !somebody_goes && decision_.preemptions.empty()) {
+      if (const RequestState* victim = victim_for(nullptr)) decision_.preemptions.push_back(victim);
+    }
+  }
+
+  void set_operation() {
+    const auto is_decode = [](const PlannedLane& lane) { return lane.role == LaneRole::kDecode; };
+    if (decision_.lanes.empty()) return;
+    if (std::all_of(decision_.lanes.begin(), decision_.lanes.end(), is_decode)) {
+      decision_.operation = Operation::kDecode;
+    } else {
+      decision_.operation = is_decode(decision_.lanes.front()) ? Operation::kMixed : Operation::kPrefill;
+    }
+  }
+
+  const PlannerState& state_;
+  BlockScratch scratch_;
+  Decision decision_;
+  std::vector<Prompt> prompts_;
+  std::vector<const RequestState*> short_;  // runs, wants a lane, and there is no block for it
+  int32_t rows_left_ = 0;
+  int32_t promised_ = 0;      // blocks that prefills of this and earlier plans still need
+  bool turned_away_ = false;  // the first of those that wait did not fit
+};
 
 }  // namespace
 
-Decision plan_batch(const Capabilities& capabilities, const std::deque<RequestState*>& running,
-                    const std::deque<RequestState*>& waiting, const SlotTable& slots, const BlockPool& blocks) {
-  Decision decision;
-  for (const RequestState* request : running) {
-    if (request->can_decode()) decision.lanes.push_back({.request = request, .tenancy = *request->tenancy});
-  }
-  int32_t budget = capabilities.prefill_chunk;
-  for (const RequestState* request : running) {
-    if (budget == 0) break;
-    if (request->leaving || request->prompt_done()) continue;
-    decision.lanes.push_back(prefill_lane(*request, *request->tenancy, budget));
-    budget -= decision.lanes.back().rows;
-  }
-  int32_t blocks_used = 0;
-  for (const RequestState* request : waiting) {
-    if (budget == 0) break;
-    const auto tenancy = slots.peek(static_cast<int>(decision.admissions.size()));
-    const int32_t needed =
-        blocks.blocks_for(static_cast<int64_t>(request->prompt_size()) + request->spec.sampling.max_tokens);
-    if (!tenancy || needed > blocks.num_free() - blocks_used) break;
-    decision.admissions.push_back({request, *tenancy, blocks.peek(blocks_used, needed)});
-    blocks_used += needed;
-    decision.lanes.push_back(prefill_lane(*request, *tenancy, budget));
-    budget -= decision.lanes.back().rows;
-  }
-  if (!decision.lanes.empty()) decision.operation = operation_of(decision.lanes);
-  return decision;
+int32_t mixed_prompt_rows(int32_t prefill_chunk) {
+  return std::min(prefill_chunk, std::max(kMinShare, prefill_chunk / 4));
 }
+
+Decision plan_batch(const PlannerState& state) { return Planner(state).plan(); }
 
 }  // namespace helios

@@ -1,17 +1,17 @@
-// Picks one operation and its lanes: who decodes, whose prompt advances, who enters.
+// Picks one operation and its lanes: who decodes, whose prompt advances, who enters, who gives way.
 //
-// Every decoding slot gets one decode lane; up to prefill_chunk prompt rows are shared by several prompts in order of
-// arrival. Pure: reads the state, returns a Decision, changes nothing. Thread: engine.
+// Decode lanes always ride along; prompts share what rows a step has for them. A plan reserves blocks for its own lanes
+// and for nothing after them. Pure: reads the state, returns a Decision, changes nothing. Thread: engine.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "common/contract/core_manifest.h"
 #include "common/contract/operation.h"
 #include "common/contract/submission.h"
 #include "coordinator/scheduler/block_pool.h"
+#include "coordinator/scheduler/prefix_cache.h"
 #include "coordinator/scheduler/request_state.h"
 #include "coordinator/scheduler/slot_table.h"
 
@@ -20,29 +20,52 @@ namespace helios {
 struct PlannedAdmission {
   const RequestState* request = nullptr;
   Tenancy tenancy;
-  std::vector<int32_t> blocks;
+  std::vector<int32_t> cached;  // blocks that hold the first positions already; shared with whoever holds them
 };
 
 struct PlannedLane {
   const RequestState* request = nullptr;
   Tenancy tenancy;
   LaneRole role = LaneRole::kDecode;
-  int32_t start = -1;  // prefill: first prompt position of this chunk
-  int32_t rows = 0;    // prefill: prompt rows; decode: 0
+  int32_t start = -1;  // prefill: first position of this chunk
+  int32_t rows = 0;    // prefill: rows of the chunk; decode: 0
   bool samples = true;
+  int32_t first_block = 0;          // where in the slot's block table
+  std::vector<int32_t> new_blocks;  // these go
 };
 
 /// What one submission will do. Valid until the scheduler next changes: it borrows the requests.
 struct Decision {
   Operation operation = Operation::kInvalid;
-  std::vector<PlannedAdmission> admissions;  // in order of arrival
-  std::vector<PlannedLane> lanes;            // decode lanes first, then prompts in order of arrival
-  bool empty() const { return lanes.empty(); }
+  std::vector<PlannedAdmission> admissions;      // in the order in which they wait
+  std::vector<PlannedLane> lanes;                // decode lanes first
+  std::vector<const RequestState*> preemptions;  // no lanes here
+  bool empty() const { return lanes.empty() && preemptions.empty(); }
 };
 
-/// `running` holds slots, in order of admission; `waiting` does not, in order of arrival. The head of `waiting` is
-/// never overtaken: when it does not fit, nobody behind it enters, so a large request cannot starve.
-Decision plan_batch(const Capabilities& capabilities, const std::deque<RequestState*>& running,
-                    const std::deque<RequestState*>& waiting, const SlotTable& slots, const BlockPool& blocks);
+/// What a plan reads. `running` holds slots, `waiting` does not.
+struct PlannerState {
+  const Capabilities& capabilities;
+  const RequestQueue& running;
+  const RequestQueue& waiting;
+  const SlotTable& slots;
+  const BlockPool& blocks;
+  const PrefixCache* cache;  // null: no look-ups
+};
+
+/// Rows that prompts get in a step that also decodes, of a chunk: streams wait for the whole step, and prompts gain
+/// nothing from longer ones (measured: 128 rows a step prefill as fast as 512).
+int32_t mixed_prompt_rows(int32_t prefill_chunk);
+
+/// Order and fairness:
+/// - Requests rank by priority, then by arrival, wherever they are. Of those that wait, the first is never overtaken:
+///   when it does not fit, nobody behind it enters, so a large request cannot starve. A paused one is passed by.
+/// - A request enters when the blocks of its whole prefill fit beside those that running prefills still need.
+/// - A prompt that cannot finish in this step takes half of the rows left when others can use them: short prompts do
+///   not wait for a long one to end, and the long one keeps half the speed.
+/// - Who cannot get a block takes one from the last in rank: that one is preempted, unless blocks are about to come
+///   free or it is the last itself, which then waits. The first in rank always advances, so all do in the end.
+/// - A paused request gives way to anybody: it would hold its place for a consumer that does not read.
+Decision plan_batch(const PlannerState& state);
 
 }  // namespace helios

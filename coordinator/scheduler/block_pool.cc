@@ -4,34 +4,51 @@
 
 namespace helios {
 
-BlockPool::BlockPool(int32_t num_blocks, int32_t block_size) : block_size_(block_size), taken_(num_blocks, false) {
-  for (int32_t block = num_blocks - 1; block >= 0; --block) free_.push_back(block);
+BlockPool::BlockPool(int32_t num_blocks, int32_t block_size)
+    : block_size_(block_size), holders_(num_blocks, 0), next_(num_blocks + 1), prev_(num_blocks + 1) {
+  next_[num_blocks] = prev_[num_blocks] = num_blocks;
+  for (int32_t block = 0; block < num_blocks; ++block) link_before(block, num_blocks);
 }
 
 int32_t BlockPool::blocks_for(int64_t positions) const {
   return static_cast<int32_t>((positions + block_size_ - 1) / block_size_);
 }
 
-std::vector<int32_t> BlockPool::peek(int32_t skip, int32_t count) const {
-  HELIOS_CHECK(skip + count <= num_free(), skip, count, num_free());
-  std::vector<int32_t> blocks(free_.rbegin() + skip, free_.rbegin() + skip + count);
-  return blocks;
+void BlockPool::link_before(int32_t block, int32_t successor) {
+  next_[block] = successor;
+  prev_[block] = prev_[successor];
+  next_[prev_[block]] = block;
+  prev_[successor] = block;
+  ++num_free_;
 }
 
-void BlockPool::take(std::span<const int32_t> blocks) {
-  for (const int32_t block : blocks) {
-    HELIOS_CHECK(!free_.empty() && free_.back() == block && !taken_[block], block);
-    free_.pop_back();
-    taken_[block] = true;
-  }
+void BlockPool::unlink(int32_t block) {
+  next_[prev_[block]] = next_[block];
+  prev_[next_[block]] = prev_[block];
+  --num_free_;
 }
 
-void BlockPool::release(std::span<const int32_t> blocks) {
-  for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) {
-    HELIOS_CHECK(taken_[*it], *it);
-    taken_[*it] = false;
-    free_.push_back(*it);
-  }
+void BlockPool::take(int32_t block) {
+  HELIOS_CHECK(holders_[block] == 0, block, holders_[block]);
+  unlink(block);
+  holders_[block] = 1;
+}
+
+void BlockPool::share(int32_t block) {
+  if (holders_[block]++ == 0) unlink(block);
+}
+
+void BlockPool::release(int32_t block, bool keep) {
+  HELIOS_CHECK(holders_[block] > 0, block);
+  if (--holders_[block] > 0) return;
+  const int32_t head = num_blocks();
+  link_before(block, keep ? head : next_[head]);
+}
+
+void BlockPool::drop(int32_t block) {
+  HELIOS_CHECK(holders_[block] == 0, block, holders_[block]);
+  unlink(block);
+  link_before(block, next_[num_blocks()]);
 }
 
 }  // namespace helios

@@ -1,15 +1,21 @@
-// One request's progress as the scheduler sees it: token counts, its slot and its blocks. No text, no clock.
+// One request's progress as the scheduler sees it: tokens, its slot and its blocks. No text, no clock.
 //
 // Counts are of two kinds. What is *planned* runs ahead: up to two frames are in flight whose tokens nobody knows yet.
-// What is *emitted* was decoded. Thread: engine.
+// What is *known* was decoded. A tenancy begins with a prefill of all tokens known by then, the prompt's and, after a
+// preemption, the generated ones: keys, values and the next token are functions of tokens and positions alone, so
+// nobody can tell. Thread: engine.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/base/ids.h"
 #include "common/contract/sampling_params.h"
+#include "coordinator/scheduler/prefix_cache.h"
 #include "coordinator/scheduler/slot_table.h"
 
 namespace helios {
@@ -20,26 +26,46 @@ struct RequestSpec {
   SamplingParams sampling;
   bool logprobs = false;
   std::vector<TokenId> logprob_token_ids;  // R7; empty: natural alternatives
+  int64_t priority = 0;                    // the lower, the earlier; then the order of arrival
+  std::string cache_salt;                  // only requests with the same salt share cache blocks
 };
 
 struct RequestState {
   RequestId id;
-  RequestSpec spec;
+  uint64_t arrival = 0;
+  RequestSpec spec;             // its prompt has moved to `tokens`
+  std::vector<TokenId> tokens;  // the prompt, then what was generated and decoded
+  int32_t prompt_size = 0;
 
-  std::optional<Tenancy> tenancy;  // set from admission on
-  std::vector<int32_t> blocks;     // for prompt + max_tokens positions, all reserved at admission
+  std::optional<Tenancy> tenancy;  // from an admission until it leaves or is preempted
+  std::vector<int32_t> blocks;     // for at least the planned positions; none without a tenancy
+  PrefixCache::Chain published;    // how far the known positions are in the prefix cache
+  std::optional<int32_t> cached;   // prompt tokens that the first admission found in the cache
+  int32_t prefill_end = 0;         // positions that this tenancy's prefill ends with
+  int32_t kv_planned = 0;          // positions that committed submissions fill
+  int32_t kv_known = 0;            // positions that decoded frames have filled; <= tokens.size()
+  int32_t samples_planned = 0;     // sampling lanes in committed submissions, and tokens of earlier tenancies
+  int32_t frames_in_flight = 0;    // submitted frames that name the slot, not yet decoded
+  bool paused = false;             // its consumer is behind: no decode lane
+  bool preempted = false;          // no more lanes; waits again as soon as no frame in flight names it
+  bool leaving = false;            // finished, cancelled or failed: never planned again
 
-  int32_t prompt_planned = 0;    // prompt rows in committed submissions
-  int32_t samples_planned = 0;   // sampling lanes in committed submissions: no more tokens than this can come
-  int32_t emitted = 0;           // tokens decoded
-  int32_t frames_in_flight = 0;  // submitted frames that name the slot, not yet decoded
-  bool paused = false;           // its consumer is behind: no decode lane
-  bool leaving = false;          // finished, cancelled or failed: never planned again
-
-  int32_t prompt_size() const { return static_cast<int32_t>(spec.prompt.size()); }
-  bool prompt_done() const { return prompt_planned == prompt_size(); }
+  int32_t generated() const { return static_cast<int32_t>(tokens.size()) - prompt_size; }
+  /// Still has a place to run in.
+  bool runs() const { return tenancy && !leaving && !preempted; }
+  bool prefilling() const { return runs() && kv_planned < prefill_end; }
   /// A decode lane may be planned: tokens known or not, no more lanes than max_tokens allows.
-  bool can_decode() const { return !leaving && !paused && prompt_done() && samples_planned < spec.sampling.max_tokens; }
+  bool can_decode() const {
+    return runs() && !paused && kv_planned >= prefill_end && samples_planned < spec.sampling.max_tokens;
+  }
 };
+
+/// Whose turn comes first.
+struct RunsBefore {
+  bool operator()(const RequestState* a, const RequestState* b) const {
+    return std::tie(a->spec.priority, a->arrival) < std::tie(b->spec.priority, b->arrival);
+  }
+};
+using RequestQueue = std::set<RequestState*, RunsBefore>;
 
 }  // namespace helios

@@ -5,15 +5,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace helios {
 
-Scheduler::Scheduler(const Capabilities& capabilities)
+Scheduler::Scheduler(const Capabilities& capabilities, SchedulerOptions options)
     : capabilities_(capabilities),
+      options_(options),
       slots_(capabilities.slot_capacity),
-      blocks_(capabilities.kv_num_blocks, capabilities.kv_block_size) {}
+      blocks_(capabilities.kv_num_blocks, capabilities.kv_block_size),
+      cache_(capabilities.kv_num_blocks, capabilities.kv_block_size) {}
 
 Status Scheduler::check_fits(const Capabilities& capabilities, const RequestSpec& spec) {
   if (spec.prompt.empty()) return Error{Errc::kInvalidArgument, "the prompt is empty; expected at least one token"};
@@ -38,35 +39,81 @@ void Scheduler::enqueue(RequestId id, RequestSpec spec) {
   HELIOS_CHECK(check_fits(capabilities_, spec).ok(), id.value);
   auto request = std::make_unique<RequestState>();
   request->id = id;
+  request->arrival = ++num_arrived_;
+  request->tokens = std::move(spec.prompt);
+  request->prompt_size = static_cast<int32_t>(request->tokens.size());
   request->spec = std::move(spec);
-  waiting_.push_back(request.get());
+  waiting_.insert(request.get());
   const bool is_new = requests_.emplace(id, std::move(request)).second;
   HELIOS_CHECK(is_new, id.value);
 }
 
-Decision Scheduler::plan() const { return plan_batch(capabilities_, running_, waiting_, slots_, blocks_); }
+Decision Scheduler::plan() const {
+  return plan_batch({capabilities_, running_, waiting_, slots_, blocks_, options_.prefix_cache ? &cache_ : nullptr});
+}
 
 void Scheduler::admit(const PlannedAdmission& admission) {
-  RequestState& request = *waiting_.front();
-  HELIOS_CHECK(&request == admission.request, request.id.value);
-  waiting_.pop_front();
+  RequestState& request = *find_mutable(admission.request->id);
+  HELIOS_CHECK(waiting_.erase(&request) == 1, request.id.value);
+  running_.insert(&request);
   slots_.open(admission.tenancy, request.id);
-  blocks_.take(admission.blocks);
+  for (const int32_t block : admission.cached) blocks_.share(block);
+  const auto cached = static_cast<int32_t>(admission.cached.size()) * capabilities_.kv_block_size;
+  if (request.cached) num_waiting_again_ -= 1;
+  if (!request.cached) request.cached = cached;
   request.tenancy = admission.tenancy;
-  request.blocks = admission.blocks;
-  running_.push_back(&request);
+  request.blocks = admission.cached;
+  request.published = cache_.chain_of(admission.cached);
+  request.prefill_end = static_cast<int32_t>(request.tokens.size());
+  request.kv_planned = request.kv_known = cached;
+  request.samples_planned = request.generated();
+}
+
+/// The cache forgets what the block held, and so whatever could only be found through it.
+void Scheduler::take_block(int32_t block) {
+  for (const int32_t forgotten : cache_.forget(block)) {
+    if (blocks_.holders(forgotten) == 0) blocks_.drop(forgotten);
+  }
+  blocks_.take(block);
+}
+
+void Scheduler::add_lane(const PlannedLane& lane) {
+  RequestState& request = *find_mutable(lane.request->id);
+  HELIOS_CHECK(lane.first_block == static_cast<int32_t>(request.blocks.size()), request.id.value);
+  for (const int32_t block : lane.new_blocks) take_block(block);
+  request.blocks.insert(request.blocks.end(), lane.new_blocks.begin(), lane.new_blocks.end());
+  request.kv_planned += lane.role == LaneRole::kPrefill ? lane.rows : 1;
+  request.samples_planned += lane.samples ? 1 : 0;
+  request.frames_in_flight += 1;
+  HELIOS_CHECK(blocks_.blocks_for(request.kv_planned) <= static_cast<int32_t>(request.blocks.size()), request.id.value);
+  HELIOS_CHECK(request.samples_planned <= request.spec.sampling.max_tokens, request.id.value);
+  HELIOS_CHECK(request.frames_in_flight <= kNumFrames, request.id.value);
 }
 
 void Scheduler::commit(const Decision& decision) {
   for (const PlannedAdmission& admission : decision.admissions) admit(admission);
-  for (const PlannedLane& lane : decision.lanes) {
-    RequestState& request = *find_mutable(lane.request->id);
-    request.prompt_planned += lane.rows;
-    request.samples_planned += lane.samples ? 1 : 0;
-    request.frames_in_flight += 1;
-    HELIOS_CHECK(request.samples_planned <= request.spec.sampling.max_tokens, request.id.value);
-    HELIOS_CHECK(request.frames_in_flight <= kNumFrames, request.id.value);
+  for (const PlannedLane& lane : decision.lanes) add_lane(lane);
+  for (const RequestState* preempted : decision.preemptions) {
+    RequestState& request = *find_mutable(preempted->id);
+    request.preempted = true;
+    release_if_unnamed(request);
   }
+}
+
+void Scheduler::note_decoded(RequestId id, int32_t prompt_rows, std::span<const TokenId> tokens) {
+  RequestState* request = find_mutable(id);
+  HELIOS_CHECK(request && request->tenancy, id.value);
+  // A decode lane fills the position of the token before each one that it emits.
+  request->kv_known += prompt_rows > 0 ? prompt_rows : static_cast<int32_t>(tokens.size());
+  request->tokens.insert(request->tokens.end(), tokens.begin(), tokens.end());
+  HELIOS_CHECK(request->kv_known <= static_cast<int32_t>(request->tokens.size()), id.value, request->kv_known);
+  publish(*request);
+}
+
+void Scheduler::publish(RequestState& request) {
+  if (!options_.prefix_cache) return;
+  cache_.publish(request.published, request.spec.cache_salt, std::span(request.tokens).first(request.kv_known),
+                 request.blocks);
 }
 
 void Scheduler::frame_decoded(std::span<const RequestId> requests) {
@@ -78,18 +125,13 @@ void Scheduler::frame_decoded(std::span<const RequestId> requests) {
   }
 }
 
-void Scheduler::note_emitted(RequestId id, int32_t tokens) {
-  RequestState* request = find_mutable(id);
-  HELIOS_CHECK(request, id.value);
-  request->emitted += tokens;
-}
-
 void Scheduler::leave(RequestId id) {
   RequestState* request = find_mutable(id);
   if (!request || request->leaving) return;
   request->leaving = true;
   if (!request->tenancy) {
-    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), request));
+    waiting_.erase(request);
+    if (request->cached) num_waiting_again_ -= 1;
     requests_.erase(id);
     return;
   }
@@ -97,11 +139,27 @@ void Scheduler::leave(RequestId id) {
 }
 
 void Scheduler::release_if_unnamed(RequestState& request) {
-  if (!request.leaving || request.frames_in_flight > 0) return;
+  if (request.runs() || request.frames_in_flight > 0) return;
+  end_tenancy(request);
+  if (request.leaving) {
+    requests_.erase(request.id);
+    return;
+  }
+  request.preempted = false;
+  waiting_.insert(&request);
+  num_waiting_again_ += 1;
+}
+
+void Scheduler::end_tenancy(RequestState& request) {
   slots_.close(request.tenancy->slot);
-  blocks_.release(request.blocks);
-  running_.erase(std::find(running_.begin(), running_.end(), &request));
-  requests_.erase(request.id);
+  // The end of a prefix goes before its beginning, which more requests share.
+  for (auto block = request.blocks.rbegin(); block != request.blocks.rend(); ++block) {
+    blocks_.release(*block, cache_.contains(*block));
+  }
+  running_.erase(&request);
+  request.blocks.clear();
+  request.tenancy.reset();
+  request.published = {};
 }
 
 void Scheduler::set_paused(RequestId id, bool paused) {
@@ -118,10 +176,12 @@ RequestState* Scheduler::find_mutable(RequestId id) { return const_cast<RequestS
 std::vector<std::pair<RequestId, RequestSpec>> Scheduler::take_waiting() {
   std::vector<std::pair<RequestId, RequestSpec>> taken;
   for (RequestState* request : waiting_) {
+    if (request->cached) continue;  // it has been admitted before
     taken.emplace_back(request->id, std::move(request->spec));
-    requests_.erase(taken.back().first);
+    taken.back().second.prompt = std::move(request->tokens);
   }
-  waiting_.clear();
+  std::erase_if(waiting_, [](const RequestState* request) { return !request->cached; });
+  for (const auto& [id, spec] : taken) requests_.erase(id);
   return taken;
 }
 

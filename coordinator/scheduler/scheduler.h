@@ -4,13 +4,14 @@
 // knowing each other's tokens: the device carries a slot's last token and position, and the lane of a slot that turns
 // out to have finished is inert. So a request that leaves keeps its slot and blocks until no frame in flight names it.
 //
-// There is no preemption in this version: admission reserves KV cache blocks for the prompt and all of max_tokens, so a
-// running request never has to give way; the price is that requests with a large max_tokens wait longer to enter.
-// No text, no sockets, no clock. Thread: engine.
+// A request holds blocks for what is planned of it, not for what it may still generate. When blocks run out, the last
+// in rank is preempted: it gets no more lanes, the frames in flight bring their tokens as ever, then its slot and
+// blocks are free, what it knows stays in the prefix cache, and it waits in its old place. It enters again with prompt
+// and generated tokens as its prefill, and goes on as if nothing had happened: the same tokens, the same bits (X1). No
+// text, no sockets, no clock. Thread: engine.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -20,14 +21,19 @@
 #include "common/contract/core_manifest.h"
 #include "coordinator/scheduler/batch_planner.h"
 #include "coordinator/scheduler/block_pool.h"
+#include "coordinator/scheduler/prefix_cache.h"
 #include "coordinator/scheduler/request_state.h"
 #include "coordinator/scheduler/slot_table.h"
 
 namespace helios {
 
+struct SchedulerOptions {
+  bool prefix_cache = true;  // find and keep whole blocks of known tokens
+};
+
 class Scheduler {
  public:
-  explicit Scheduler(const Capabilities& capabilities);
+  explicit Scheduler(const Capabilities& capabilities, SchedulerOptions options = {});
 
   /// Ok when the core could ever run the request alone. Errors: kInvalidArgument, naming what is needed and what there
   /// is.
@@ -36,48 +42,62 @@ class Scheduler {
   /// Queues a request that check_fits accepts. `id` is new.
   void enqueue(RequestId id, RequestSpec spec);
 
-  /// Empty when nobody can advance. Ignores how many frames are in flight: that is the ledger's affair.
+  /// Empty when nobody can advance. Ignores how many frames are in flight: that is the ledger's affair. A decision
+  /// without lanes is no submission, but has to be committed.
   Decision plan() const;
 
-  /// Makes the decision so: slots, blocks, planned counts, one more frame in flight for every request it names.
+  /// Makes the decision so: slots, blocks, planned counts, one more frame in flight for every lane's request.
   void commit(const Decision& decision);
 
-  /// The frame that named these requests was decoded: slots and blocks of leavers nobody names any more are free.
-  void frame_decoded(std::span<const RequestId> requests);
+  /// What a decoded lane of a request that has not left brought. `prompt_rows`: the lane's, 0 for decode. `tokens`:
+  /// those that were emitted. Whole blocks of known positions become findable.
+  void note_decoded(RequestId id, int32_t prompt_rows, std::span<const TokenId> tokens);
 
-  void note_emitted(RequestId id, int32_t tokens);
+  /// The frame that named these requests was decoded: slots and blocks of those who go and whom no frame names any more
+  /// are free.
+  void frame_decoded(std::span<const RequestId> requests);
 
   /// Finished, cancelled or failed: never planned again, and forgotten as soon as no frame in flight names it.
   /// Unknown ids are ignored: a cancel may arrive after the end.
   void leave(RequestId id);
 
-  /// A paused request gets no decode lanes; it keeps its place.
+  /// A paused request gets no decode lanes; it keeps its place unless others need it.
   void set_paused(RequestId id, bool paused);
 
   /// Null when unknown or forgotten. Valid until the scheduler next changes.
   const RequestState* find(RequestId id) const;
 
-  /// Takes out, in order of arrival, everybody who was never admitted. For a new rank set's scheduler.
+  /// Takes out, in rank order, everybody who was never admitted. For a new rank set's scheduler.
   std::vector<std::pair<RequestId, RequestSpec>> take_waiting();
 
   /// Requests that hold a slot, leavers included.
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  /// Of those that wait: preempted ones.
+  int64_t num_waiting_again() const { return num_waiting_again_; }
   const SlotTable& slots() const { return slots_; }
   const BlockPool& blocks() const { return blocks_; }
+  const PrefixCache& cache() const { return cache_; }
   const Capabilities& capabilities() const { return capabilities_; }
 
  private:
   RequestState* find_mutable(RequestId id);
   void admit(const PlannedAdmission& admission);
+  void add_lane(const PlannedLane& lane);
+  void take_block(int32_t block);
+  void publish(RequestState& request);
   void release_if_unnamed(RequestState& request);
+  void end_tenancy(RequestState& request);
 
   const Capabilities capabilities_;
+  const SchedulerOptions options_;
   SlotTable slots_;
   BlockPool blocks_;
+  PrefixCache cache_;
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
-  std::deque<RequestState*> waiting_;  // order of arrival
-  std::deque<RequestState*> running_;  // order of admission
+  RequestQueue waiting_, running_;
+  uint64_t num_arrived_ = 0;
+  int64_t num_waiting_again_ = 0;
 };
 
 }  // namespace helios

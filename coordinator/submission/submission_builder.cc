@@ -2,6 +2,8 @@
 
 #include "common/base/check.h"
 
+#include <map>
+
 namespace helios {
 namespace {
 
@@ -12,10 +14,21 @@ Lane build_lane(const PlannedLane& planned) {
             .start = planned.start,
             .samples = planned.samples};
   if (planned.role == LaneRole::kPrefill) {
-    const auto first = planned.request->spec.prompt.begin() + planned.start;
+    const auto first = planned.request->tokens.begin() + planned.start;
     lane.tokens.assign(first, first + planned.rows);
   }
   return lane;
+}
+
+/// A request that was preempted goes on where it was: so many tokens are out, and these are their counts.
+SlotAdmission build_admission(const PlannedAdmission& planned) {
+  const RequestState& request = *planned.request;
+  SlotAdmission out{planned.tenancy.slot, planned.tenancy.epoch, request.spec.sampling, request.generated()};
+  if (!has_penalty(out.sampling)) return out;
+  std::map<TokenId, int32_t> counts;
+  for (auto it = request.tokens.begin() + request.prompt_size; it != request.tokens.end(); ++it) counts[*it] += 1;
+  for (const auto& [id, count] : counts) out.sampling.output_counts.push_back({id, count});
+  return out;
 }
 
 }  // namespace
@@ -28,13 +41,14 @@ Submission build_submission(const Decision& decision, const Capabilities& capabi
                             Sequence sequence, FrameIndex frame) {
   Submission out{.incarnation = incarnation, .sequence = sequence, .frame = frame, .operation = decision.operation};
   for (const PlannedAdmission& admission : decision.admissions) {
-    out.admissions.push_back({admission.tenancy.slot, admission.tenancy.epoch, admission.request->spec.sampling});
-    out.block_updates.push_back({admission.tenancy.slot, 0, admission.blocks});
+    out.admissions.push_back(build_admission(admission));
+    if (!admission.cached.empty()) out.block_updates.push_back({admission.tenancy.slot, 0, admission.cached});
   }
   out.logprob_requested.assign(capabilities.slot_capacity, 0);
   out.logprob_token_id_counts.assign(capabilities.slot_capacity, 0);
   for (const PlannedLane& lane : decision.lanes) {
     out.lanes.push_back(build_lane(lane));
+    if (!lane.new_blocks.empty()) out.block_updates.push_back({lane.tenancy.slot, lane.first_block, lane.new_blocks});
     if (!lane_requests_logprobs(lane, capabilities)) continue;
     const int32_t slot = lane.tenancy.slot.value;
     out.logprob_requested[slot] = 1;

@@ -1,8 +1,10 @@
 // A rank for tests of the coordinator: speaks the real protocol over a real socket, computes a toy model.
 //
-// Its "device" keeps the state that a slot has on a real one (epoch, last token, position, what is left), so prefill,
-// decode ahead of known tokens, stale lanes and finishes behave as they should. Its tokens and logprobs are arithmetic:
-// toy_token() and toy_logprob() say which, so a test knows what must arrive. It shares no code with the worker.
+// Its "device" keeps the state that a slot has on a real one (epoch, last token, position, what is left) and a KV cache
+// of token ids, written and read through the slot's block table. So prefill, decode ahead of known tokens, stale lanes
+// and finishes behave as they should, and a block that is shared, reused or restored wrongly gives wrong tokens. Tokens
+// and logprobs are arithmetic: toy_token() and toy_logprob() say which, so a test knows what must arrive. It shares no
+// code with the worker.
 // A test can make it die, fall silent, report a fault, or spoil a completion before it is sent.
 #pragma once
 
@@ -26,10 +28,13 @@
 
 namespace helios::testing {
 
-/// The token that follows `last` at absolute position `position`.
-inline TokenId toy_token(TokenId last, int64_t position, uint64_t seed, int64_t vocab_size) {
-  const uint64_t x = (static_cast<uint64_t>(last) * 2654435761u) ^ (static_cast<uint64_t>(position) * 40503u) ^ seed;
-  return static_cast<TokenId>((x ^ (x >> 15)) % static_cast<uint64_t>(vocab_size));
+/// The token that follows a prefix; toy_hash() over its tokens, in order, from toy_hash's initial value on.
+inline uint64_t toy_hash(uint64_t hash, TokenId token) {
+  return (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15u;
+}
+inline TokenId toy_token(uint64_t prefix_hash, uint64_t seed, int64_t vocab_size) {
+  const uint64_t x = prefix_hash ^ seed;
+  return static_cast<TokenId>((x ^ (x >> 33)) % static_cast<uint64_t>(vocab_size));
 }
 inline float toy_logprob(TokenId id, int64_t position) {
   return -static_cast<float>(1 + (id * 7 + position) % 13) / 8.0f;
@@ -92,7 +97,8 @@ class ScriptedRank {
     Epoch epoch;
     SamplingParams sampling;
     TokenId last = -1;
-    int64_t position = 0;
+    int32_t length = 0;          // positions in the KV cache
+    std::vector<int32_t> table;  // blocks; -1: none
     int32_t generated = 0;
     bool finished = true;
   };
@@ -110,6 +116,7 @@ class ScriptedRank {
         ZmqSocket::dealer(context, "rank-" + std::to_string(options_.rank) + "-" + std::to_string(life_));
     if (!socket.connect(options_.endpoint)) return;
     slots_.resize(options_.core.slot_capacity);
+    cache_.assign(static_cast<size_t>(options_.core.kv_num_blocks) * options_.core.kv_block_size, -1);
     Clock::time_point next_beat{};
     while (!stop_ && !aborted_ && !drained_) {
       ZmqSocket* const sockets[] = {&socket};
@@ -207,8 +214,16 @@ class ScriptedRank {
 
   Completion execute(const Submission& s) {
     for (const SlotAdmission& admission : s.admissions) {
-      slots_.at(admission.slot.value) =
-          Slot{.epoch = admission.epoch, .sampling = admission.sampling, .finished = false};
+      slots_.at(admission.slot.value) = Slot{.epoch = admission.epoch,
+                                             .sampling = admission.sampling,
+                                             .table = std::vector<int32_t>(options_.core.max_model_len, -1),
+                                             .generated = admission.generated,
+                                             .finished = false};
+    }
+    for (const BlockTableUpdate& update : s.block_updates) {
+      for (size_t i = 0; i < update.blocks.size(); ++i) {
+        slots_.at(update.slot.value).table.at(update.first + i) = update.blocks[i];
+      }
     }
     Completion c{.incarnation = s.incarnation,
                  .sequence = s.sequence,
@@ -242,23 +257,31 @@ class ScriptedRank {
     record[record_word::kSequence] = static_cast<int64_t>(s.sequence.value);
     const bool live = slot.epoch == lane.epoch && !slot.finished;
     if (live && lane.role == LaneRole::kPrefill) {
-      slot.last = lane.tokens.back();
-      slot.position = lane.start + static_cast<int64_t>(lane.tokens.size());
+      slot.length = lane.start;
+      for (const TokenId token : lane.tokens) cached(slot, slot.length++) = token;
+    } else if (live) {
+      cached(slot, slot.length++) = slot.last;
     }
     if (live && lane.samples) {
-      const TokenId token = toy_token(slot.last, slot.position, slot.sampling.seed, options_.core.vocab_size);
+      uint64_t prefix = 0;
+      for (int32_t position = 0; position < slot.length; ++position) prefix = toy_hash(prefix, cached(slot, position));
+      const TokenId token = toy_token(prefix, slot.sampling.seed, options_.core.vocab_size);
       slot.generated += 1;
       record[record_word::kEmitted] = 1;
       record[record_word::kTokens] = token;
       record[record_word::kFinish] = static_cast<int64_t>(finish_of(slot, token, record));
       slot.finished = record[record_word::kFinish] != 0;
       if (s.logprob_requested.at(lane.slot.value) != 0)
-        c.payloads.push_back(payload(s, lane, token, slot.position, c.width));
+        c.payloads.push_back(payload(s, lane, token, slot.length, c.width));
       slot.last = token;
-      slot.position += 1;
     }
-    record[record_word::kKvLength] = slot.position;
+    record[record_word::kKvLength] = slot.length;
     c.records.insert(c.records.end(), record.begin(), record.end());
+  }
+
+  TokenId& cached(const Slot& slot, int32_t position) {
+    const int32_t size = options_.core.kv_block_size, block = slot.table.at(position / size);
+    return cache_.at(static_cast<size_t>(block) * size + position % size);
   }
 
   static FinishCode finish_of(const Slot& slot, TokenId token, std::vector<int64_t>& record) {
@@ -311,6 +334,7 @@ class ScriptedRank {
   uint64_t last_sequence_ = 0;
   bool faulty_ = false;  // has said so, and does nothing more
   std::vector<Slot> slots_;
+  std::vector<TokenId> cache_;  // [blocks, block size]
   std::thread thread_;  // last: runs while the rest lives
 };
 

@@ -34,6 +34,8 @@ inline bool eventually(const std::function<bool()>& condition) {
 class CountingObserver final : public EngineObserver {
  public:
   void on_tokens(int64_t prompt, int64_t generated) override { prompt_tokens += prompt, generated_tokens += generated; }
+  void on_prefix_lookup(int64_t prompt, int64_t cached) override { looked_up += prompt, found_cached += cached; }
+  void on_preempted(int64_t sequences) override { preempted += sequences; }
   void on_first_token(double queue, double ttft) override {
     EXPECT_GE(queue, 0.0);
     EXPECT_GE(ttft, queue);
@@ -52,6 +54,7 @@ class CountingObserver final : public EngineObserver {
 
   std::atomic<int64_t> records{0}, payload_received{0};
   std::atomic<int64_t> prompt_tokens{0}, generated_tokens{0}, first_tokens{0}, inter_tokens{0};
+  std::atomic<int64_t> looked_up{0}, found_cached{0}, preempted{0};
   std::atomic<int> finished{0}, cancelled{0}, failed{0}, requesting_frames{0}, plain_frames{0};
 };
 
@@ -175,10 +178,11 @@ class EngineFixture : public ::testing::Test {
   /// What the toy model says for a request: token ids up to and including the terminating one.
   std::vector<TokenId> expected_tokens(const SequenceRequest& r) const {
     std::vector<TokenId> out;
-    TokenId last = r.prompt.back();
-    for (int64_t position = static_cast<int64_t>(r.prompt.size()); static_cast<int>(out.size()) < r.sampling.max_tokens;
-         ++position) {
-      last = toy_token(last, position, r.sampling.seed, core_.vocab_size);
+    uint64_t prefix = 0;
+    for (const TokenId token : r.prompt) prefix = toy_hash(prefix, token);
+    while (static_cast<int>(out.size()) < r.sampling.max_tokens) {
+      const TokenId last = toy_token(prefix, r.sampling.seed, core_.vocab_size);
+      prefix = toy_hash(prefix, last);
       out.push_back(last);
       const auto& stops = r.sampling.stop_ids;
       if ((last == r.sampling.eos_id && !r.sampling.ignore_eos) || std::count(stops.begin(), stops.end(), last) > 0)

@@ -21,8 +21,14 @@ Submission next(Scheduler& scheduler, uint64_t sequence) {
   return out;
 }
 
-TEST(SubmissionBuilder, AdmissionsCarryTheWholeBlockTableOnce) {
-  Scheduler scheduler(testing::small_core());
+/// Ends the submission that next() made: every sampling lane of `ids` emitted `token`.
+void decode(Scheduler& scheduler, std::vector<RequestId> ids, int32_t rows, TokenId token) {
+  for (const RequestId id : ids) scheduler.note_decoded(id, rows, std::span(&token, 1));
+  scheduler.frame_decoded(ids);
+}
+
+TEST(SubmissionBuilder, BlocksTravelWithTheLanesThatNeedThem) {
+  Scheduler scheduler(testing::small_core());  // blocks of 4
   scheduler.enqueue(RequestId(1), request({5, 6, 7}, 6, false));
   const Submission first = next(scheduler, 1);
   EXPECT_EQ(first.incarnation, 3u);
@@ -32,18 +38,75 @@ TEST(SubmissionBuilder, AdmissionsCarryTheWholeBlockTableOnce) {
   EXPECT_EQ(first.admissions[0].sampling.max_tokens, 6);
   ASSERT_EQ(first.block_updates.size(), 1u);
   EXPECT_EQ(first.block_updates[0].first, 0);
-  EXPECT_EQ(first.block_updates[0].blocks.size(), 3u);  // 9 positions of 4
+  EXPECT_EQ(first.block_updates[0].blocks.size(), 1u);
+  EXPECT_EQ(first.admissions[0].generated, 0);
   ASSERT_EQ(first.lanes.size(), 1u);
   EXPECT_EQ(first.lanes[0].tokens, (std::vector<TokenId>{5, 6, 7}));
   EXPECT_EQ(first.lanes[0].start, 0);
   EXPECT_TRUE(first.lanes[0].samples);
 
+  decode(scheduler, {RequestId(1)}, 3, 1);
   const Submission second = next(scheduler, 2);
   EXPECT_TRUE(second.admissions.empty());
   EXPECT_TRUE(second.block_updates.empty());
   EXPECT_EQ(second.operation, Operation::kDecode);
   EXPECT_TRUE(second.lanes[0].tokens.empty());
   EXPECT_EQ(second.lanes[0].start, -1);
+
+  decode(scheduler, {RequestId(1)}, 0, 2);
+  const Submission third = next(scheduler, 3);  // position 4
+  ASSERT_EQ(third.block_updates.size(), 1u);
+  EXPECT_EQ(third.block_updates[0].first, 1);
+  EXPECT_EQ(third.block_updates[0].blocks.size(), 1u);
+}
+
+TEST(SubmissionBuilder, ACachedPrefixComesAsBlocksAndTheRestAsTokens) {
+  Scheduler scheduler(testing::small_core());
+  scheduler.enqueue(RequestId(1), request({5, 6, 7, 8, 9}, 6, false));
+  const Submission first = next(scheduler, 1);
+  decode(scheduler, {RequestId(1)}, 5, 1);
+  scheduler.enqueue(RequestId(2), request({5, 6, 7, 8, 3}, 6, false));
+  const Submission second = next(scheduler, 2);
+  ASSERT_EQ(second.block_updates.size(), 2u);
+  EXPECT_EQ(second.block_updates[0].slot, SlotIndex(1));
+  EXPECT_EQ(second.block_updates[0].first, 0);
+  EXPECT_EQ(second.block_updates[0].blocks[0], first.block_updates[0].blocks[0]);
+  EXPECT_EQ(second.block_updates[1].first, 1);
+  EXPECT_EQ(second.lanes[1].start, 4);
+  EXPECT_EQ(second.lanes[1].tokens, (std::vector<TokenId>{3}));
+}
+
+TEST(SubmissionBuilder, AReadmissionBringsWhatWasGenerated) {
+  testing::SmallCoreOptions options{.slot_capacity = 2, .kv_num_blocks = 4};  // 16 positions for two
+  Scheduler scheduler(testing::small_core(options));
+  RequestSpec spec = request({5, 6, 7}, 9, false);
+  spec.sampling.presence_penalty = 1.0f;
+  scheduler.enqueue(RequestId(1), request({1, 2, 3}, 9, false));
+  scheduler.enqueue(RequestId(2), spec);
+  uint64_t sequence = 0;
+  const Submission first = next(scheduler, ++sequence);
+  EXPECT_TRUE(first.admissions[1].sampling.output_counts.empty());
+  decode(scheduler, {RequestId(1), RequestId(2)}, 3, 40);
+  while (scheduler.find(RequestId(2))->tenancy) {
+    ASSERT_LT(sequence, 20u);
+    const Submission s = next(scheduler, ++sequence);
+    std::vector<RequestId> ids;
+    for (const Lane& lane : s.lanes) ids.push_back(RequestId(lane.slot.value + 1));
+    decode(scheduler, ids, 0, static_cast<TokenId>(40 + sequence / 3));
+  }
+  scheduler.leave(RequestId(1));
+  const Submission again = next(scheduler, ++sequence);
+  ASSERT_EQ(again.admissions.size(), 1u);
+  const auto& tokens = scheduler.find(RequestId(2))->tokens;
+  EXPECT_EQ(again.admissions[0].generated, static_cast<int>(tokens.size()) - 3);
+  EXPECT_EQ(again.lanes[0].start + again.lanes[0].tokens.size(), tokens.size());
+  EXPECT_EQ(again.lanes[0].tokens.back(), tokens.back());
+  EXPECT_TRUE(again.lanes[0].samples);
+  const auto& counts = again.admissions[0].sampling.output_counts;
+  EXPECT_EQ(counts.front().id, 40);
+  int32_t counted = 0;
+  for (const TokenCount& count : counts) counted += count.count;
+  EXPECT_EQ(counted, again.admissions[0].generated);
 }
 
 TEST(SubmissionBuilder, ChunksCarryTheirOwnTokens) {
