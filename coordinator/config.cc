@@ -24,8 +24,8 @@ Error invalid(std::string message) { return {Errc::kInvalidArgument, std::move(m
 Result<Values> read_flags(int argc, const char* const* argv) {
   po::options_description flags;
   for (const char* name : {"model", "served-model-name", "host", "port", "world-size", "nproc", "rank-endpoint",
-                           "collective", "max-waiting", "max-body-bytes", "api-key", "heartbeat-timeout-ms",
-                           "drain-timeout-s", "io-threads", "log-level"}) {
+                           "collective", "prefix-cache", "prompt-tokens-details", "max-waiting", "max-body-bytes",
+                           "api-key", "heartbeat-timeout-ms", "drain-timeout-s", "io-threads", "log-level"}) {
     flags.add_options()(name, po::value<std::string>());
   }
   flags.add_options()("die-with-parent", po::bool_switch())("help", po::bool_switch());
@@ -68,6 +68,11 @@ class FlagReader {
       fail(fmt::format("--{} {}: expected a number from {} to {}", name, digits, low, high));
     return value;
   }
+  bool on_or_off(const std::string& name, bool otherwise) {
+    const std::string value = text(name).value_or(otherwise ? "on" : "off");
+    if (value != "on" && value != "off") fail(fmt::format("--{} {}: expected on or off", name, value));
+    return value == "on";
+  }
   void fail(std::string message) {
     if (!error_) error_ = invalid(std::move(message));
   }
@@ -103,6 +108,8 @@ void read_into(FlagReader& flags, CoordinatorConfig* config) {
   if (config->collective != "auto" && config->collective != "shm" && config->collective != "gloo") {
     flags.fail(fmt::format("--collective {}: expected auto, shm or gloo", config->collective));
   }
+  config->prefix_cache = flags.on_or_off("prefix-cache", true);
+  config->prompt_tokens_details = flags.on_or_off("prompt-tokens-details", false);
   config->max_waiting = static_cast<size_t>(flags.number("max-waiting", 1, 1000000).value_or(1024));
   config->max_body_bytes = static_cast<size_t>(flags.number("max-body-bytes", 1024, 1024 * kMiB).value_or(16 * kMiB));
   config->heartbeat_timeout =
@@ -161,6 +168,8 @@ Ctrl-C drains and exits 0, a second one ends at once. helios-launch starts it to
   --rank-endpoint URL       where ranks connect, tcp://HOST:PORT or ipc://PATH (default: what the launcher says, else
                             tcp://127.0.0.1:29500)
   --collective auto|shm|gloo   how CPU ranks exchange (default auto: shm on one host, gloo between hosts)
+  --prefix-cache on|off     compute a prefix that several prompts share once (default on)
+  --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
   --max-waiting N           sequences that may wait for a slot; more get 429 (default 1024)
   --max-body-bytes N        largest request body (default 16777216)
   --api-key KEY             clients must send it as a bearer token; also read from HELIOS_API_KEY

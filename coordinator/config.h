@@ -22,6 +22,8 @@ struct CoordinatorConfig {
   std::string rank_endpoint;
   std::optional<ClusterKey> cluster_key;
   std::string collective = "auto";
+  bool prefix_cache = true;
+  bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   size_t max_waiting = 1024;
   size_t max_body_bytes = 16 * 1024 * 1024;
   std::string api_key;  // empty: open

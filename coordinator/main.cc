@@ -100,6 +100,7 @@ EngineConfig engine_config(const CoordinatorConfig& config, std::function<void()
   engine.ranks.world_size = config.world_size;
   engine.ranks.collective = config.collective;
   engine.ranks.heartbeat_limit = config.heartbeat_timeout;
+  engine.prefix_cache = config.prefix_cache;
   engine.max_waiting = config.max_waiting;
   engine.on_ready = std::move(on_ready);
   return engine;
@@ -159,7 +160,8 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   Result<std::unique_ptr<Engine>> engine = Engine::start(std::move(engine_settings), &metrics);
   if (!engine) return complain(engine.error(), 1);
   const ProtocolLimits limits{.max_choices = static_cast<int64_t>(config.max_waiting)};
-  Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits});
+  Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits,
+           config.prompt_tokens_details});
   Router router(config.api_key);
   api.add_routes(router);
   HttpOptions http{.host = config.host,

@@ -56,7 +56,7 @@ Answer Api::completions(const HttpRequest& http, WakeUp wake) {
                      .model = parts_.model.name,
                      .fingerprint = parts_.model.fingerprint};
   return std::make_unique<GenerationReply>(std::move(*plan), std::move(header), parts_.tokenizer, std::move(streams),
-                                           parts_.metrics);
+                                           parts_.metrics, parts_.prompt_tokens_details);
 }
 
 HttpReply Api::tokenize(const HttpRequest& request) const {

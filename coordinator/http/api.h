@@ -25,6 +25,7 @@ class Api {
     GenerationDefaults defaults;
     ServedModel model;
     ProtocolLimits limits;
+    bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   };
   explicit Api(Parts parts) : parts_(std::move(parts)) {}
 

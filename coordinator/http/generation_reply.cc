@@ -30,10 +30,12 @@ OutputDelta zero_budget_delta() {
 }  // namespace
 
 GenerationReply::GenerationReply(GenerationPlan plan, ReplyHeader header, const Tokenizer& tokenizer,
-                                 std::vector<std::shared_ptr<SequenceStream>> streams, ServerMetrics& metrics)
+                                 std::vector<std::shared_ptr<SequenceStream>> streams, ServerMetrics& metrics,
+                                 bool prompt_tokens_details)
     : plan_(std::move(plan)),
       header_(std::move(header)),
       metrics_(metrics),
+      prompt_tokens_details_(prompt_tokens_details),
       choices_(plan_.num_choices()),
       num_running_(choices_.size()) {
   HELIOS_CHECK(streams.empty() || streams.size() == choices_.size(), streams.size(), choices_.size());
@@ -103,6 +105,7 @@ bool GenerationReply::advance(int64_t index, std::string& events) {
   }
   OutputDelta delta = choice.output->push(token);
   choice.num_generated = choice.output->num_generated();
+  choice.cached_tokens = choice.stream->cached_tokens();
   deliver(index, std::move(delta), events);
   return true;
 }
@@ -143,7 +146,7 @@ void GenerationReply::write_chunk(int64_t index, const OutputDelta& delta, std::
     choice.started = true;
   }
   if (options.include_usage && options.continuous_usage_stats) {
-    chunk.usage = Usage{static_cast<int64_t>(prompt.ids.size()), choice.num_generated};
+    chunk.usage = Usage{static_cast<int64_t>(prompt.ids.size()), choice.num_generated, cached_tokens(choice)};
   }
   chunk.fingerprint = num_running_ == 0 && !options.include_usage;
   Result<std::string> json = completion_chunk(header_, chunk, delta, scratch_);
@@ -175,10 +178,18 @@ HttpReply GenerationReply::reply() {
   return json_reply(200, completion_reply(header_, choices, usage()));
 }
 
+std::optional<int64_t> GenerationReply::cached_tokens(const Choice& choice) const {
+  return prompt_tokens_details_ ? std::optional(choice.cached_tokens) : std::nullopt;
+}
+
+/// A prompt counts once however many choices it has; what it found in the cache is what its first choice found.
 Usage GenerationReply::usage() const {
   Usage usage;
   for (const PlannedPrompt& prompt : plan_.prompts) usage.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   for (const Choice& choice : choices_) usage.completion_tokens += choice.num_generated;
+  for (size_t i = 0; i < choices_.size(); i += static_cast<size_t>(plan_.n)) {
+    if (const auto cached = cached_tokens(choices_[i])) usage.cached_tokens = usage.cached_tokens.value_or(0) + *cached;
+  }
   return usage;
 }
 

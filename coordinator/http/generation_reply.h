@@ -24,7 +24,8 @@ class GenerationReply final : public PendingReply {
  public:
   /// `streams`: one a choice, in choice order; none for a zero budget. `tokenizer` and `metrics` outlive this.
   GenerationReply(GenerationPlan plan, ReplyHeader header, const Tokenizer& tokenizer,
-                  std::vector<std::shared_ptr<SequenceStream>> streams, ServerMetrics& metrics);
+                  std::vector<std::shared_ptr<SequenceStream>> streams, ServerMetrics& metrics,
+                  bool prompt_tokens_details = false);
   ~GenerationReply() override;
 
   State pump(std::string& events) override;
@@ -38,6 +39,7 @@ class GenerationReply final : public PendingReply {
     std::optional<CompletionChoice> collected;  // plain replies
     int64_t prompt = 0;                         // index
     int64_t num_generated = 0;
+    int64_t cached_tokens = 0;
     OutputDelta held;      // stream_interval: released, not yet sent
     bool started = false;  // its first chunk is out
     bool finished = false;
@@ -52,11 +54,13 @@ class GenerationReply final : public PendingReply {
   State finish_stream(std::string& events);
   State conclude_with_error(std::string& events);
   void cancel_running();
+  std::optional<int64_t> cached_tokens(const Choice& choice) const;
   Usage usage() const;
 
   GenerationPlan plan_;
   ReplyHeader header_;
   ServerMetrics& metrics_;
+  const bool prompt_tokens_details_;
   std::vector<Choice> choices_;
   LogprobArrays scratch_;
   std::optional<Error> error_;

@@ -220,8 +220,7 @@ Result<CompletionsRequest> parse_completions_request(std::string_view body) {
   read_sampling(fields, &request);
   read_presentation(fields, &request);
   read_refused_unless_neutral(fields, &request);
-  std::optional<int64_t> ignored;
-  fields.integer("priority", &ignored);
+  fields.integer("priority", &request.priority);
   if (fields.failed()) return fields.error();
   return request;
 }

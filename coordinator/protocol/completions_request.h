@@ -35,7 +35,7 @@ struct CompletionsRequest {
   bool has_stream_options = false;  // an object with members
   StreamOptions stream_options;
 
-  std::optional<int64_t> max_tokens, min_tokens, n, best_of, top_k, seed;
+  std::optional<int64_t> max_tokens, min_tokens, n, best_of, top_k, seed, priority;
   std::optional<double> temperature, top_p, min_p;
   std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
   std::vector<std::pair<std::string, double>> logit_bias;  // keys as written

@@ -41,6 +41,10 @@ void write_usage(JsonWriter& json, const Usage& usage) {
   json.key("prompt_tokens").integer(usage.prompt_tokens);
   json.key("total_tokens").integer(usage.prompt_tokens + usage.completion_tokens);
   json.key("completion_tokens").integer(usage.completion_tokens);
+  if (!usage.cached_tokens) return;
+  json.key("prompt_tokens_details").begin_object();
+  json.key("cached_tokens").integer(*usage.cached_tokens);
+  json.end_object();
 }
 
 }  // namespace
@@ -130,7 +134,7 @@ std::string completion_reply(const ReplyHeader& header, std::string_view choices
   json.key("service_tier").null();
   json.key("system_fingerprint").string(header.fingerprint);
   write_usage(json, usage);
-  json.key("prompt_tokens_details").null();
+  if (!usage.cached_tokens) json.key("prompt_tokens_details").null();
   json.key("completion_tokens_details").null();
   json.end_object();
   json.key("kv_transfer_params").null();

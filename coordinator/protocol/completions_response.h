@@ -28,6 +28,7 @@ struct ReplyHeader {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
+  std::optional<int64_t> cached_tokens;  // of the prompt's; only when the server shows details
 };
 
 /// One chunk of a stream: what one step of one choice released.

@@ -493,6 +493,8 @@ Result<std::vector<SequenceRequest>> make_sequences(const CompletionsRequest& re
       if (request.logprob_token_ids) {
         sequence.logprob_token_ids.assign(request.logprob_token_ids->begin(), request.logprob_token_ids->end());
       }
+      sequence.priority = request.priority.value_or(0);
+      sequence.cache_salt = request.cache_salt.value_or("");
       sequences.push_back(std::move(sequence));
     }
   }

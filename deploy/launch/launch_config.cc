@@ -42,6 +42,8 @@ constexpr Flag kFlags[] = {
     {"port", Kind::kPort, kCoordinator},
     {"served-model-name", Kind::kText, kCoordinator},
     {"collective", Kind::kOneOf, kCoordinator, "auto|shm|gloo"},
+    {"prefix-cache", Kind::kOneOf, kCoordinator, "on|off"},
+    {"prompt-tokens-details", Kind::kOneOf, kCoordinator, "on|off"},
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
     {"dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16|float16"},
     {"max-num-seqs", Kind::kSize, kWorkers},
@@ -256,6 +258,8 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --kv-cache-tokens N      tokens that the KV cache holds
   --max-logprobs K         most alternatives a token may report; 0 turns logprobs off
   --logprob-token-ids on|off   logprobs of token ids that the client selects
+  --prefix-cache on|off    compute a prefix that several prompts share once (default on)
+  --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
   --collective auto|shm|gloo   how CPU ranks exchange (default auto: shm on one host, gloo between hosts)
   --log-level LEVEL        trace, debug, info, warning, error or off (default info)
   --nnodes N --node-rank R the same command on N hosts, R = 0 to N-1; node 0 runs the coordinator

@@ -34,6 +34,8 @@ TEST(CoordinatorConfig, DefaultsAndTheDirectorysName) {
   EXPECT_EQ(config->world_size, 1);
   EXPECT_EQ(config->rank_endpoint, "tcp://127.0.0.1:29500");
   EXPECT_EQ(config->api_key, "");
+  EXPECT_TRUE(config->prefix_cache);
+  EXPECT_FALSE(config->prompt_tokens_details);
 }
 
 TEST(CoordinatorConfig, EveryFlagIsRead) {
@@ -52,6 +54,9 @@ TEST(CoordinatorConfig, EveryFlagIsRead) {
                              "ipc:///tmp/x",
                              "--collective",
                              "gloo",
+                             "--prefix-cache",
+                             "off",
+                             "--prompt-tokens-details=on",
                              "--max-waiting",
                              "7",
                              "--max-body-bytes",

@@ -111,7 +111,8 @@ class RandomMessages {
     s.sequence = Sequence(bits());
     s.frame = FrameIndex(between(0, 1));
     s.operation = static_cast<Operation>(between(1, 12));
-    for (int64_t n = between(0, 4); n > 0; --n) s.admissions.push_back({slot(), epoch(), sampling(), static_cast<int32_t>(between(0, 9))});
+    for (int64_t n = between(0, 4); n > 0; --n)
+      s.admissions.push_back({slot(), epoch(), sampling(), static_cast<int32_t>(between(0, 9))});
     for (int64_t n = between(0, 4); n > 0; --n) {
       s.block_updates.push_back({slot(), static_cast<int32_t>(between(0, 1000)), ids(0, 20)});
     }

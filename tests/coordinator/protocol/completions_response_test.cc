@@ -93,6 +93,16 @@ TEST(CompletionChunk, MatchesTheDocumentedExample) {
       R"("usage":{"prompt_tokens":1,"total_tokens":3,"completion_tokens":2},"system_fingerprint":"demo-1.0-tp1-9f8e7d6c"})");
 }
 
+TEST(CompletionUsage, ShowsCachedTokensOnlyWithDetails) {
+  EXPECT_NE(usage_chunk(kHeader, {10, 2, 8})
+                .find(R"("usage":{"prompt_tokens":10,"total_tokens":12,"completion_tokens":2,)"
+                      R"("prompt_tokens_details":{"cached_tokens":8}},"system_fingerprint")"),
+            std::string::npos);
+  EXPECT_NE(completion_reply(kHeader, "", {10, 2, 8})
+                .find(R"("prompt_tokens_details":{"cached_tokens":8},"completion_tokens_details":null},)"),
+            std::string::npos);
+}
+
 TEST(CompletionChunk, WithoutEntriesHasNullLogprobs) {
   LogprobArrays scratch;
   const std::vector<TokenId> prompt = {1, 2};

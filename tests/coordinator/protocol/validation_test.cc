@@ -231,6 +231,16 @@ TEST_F(Validation, Row12AndWhatIsKnownButNotBuilt) {
     "guided_json":null,"priority":3,"user":"u","session_id":7,"spaces_between_special_tokens":false,"cache_salt":"s"})");
 }
 
+TEST_F(Validation, PriorityAndCacheSaltReachTheScheduler) {
+  const GenerationPlan plan = accepted(R"({"prompt":["a","b"],"priority":-7,"cache_salt":"s"})");
+  for (const SequenceRequest& sequence : plan.sequences) {
+    EXPECT_EQ(sequence.priority, -7);
+    EXPECT_EQ(sequence.cache_salt, "s");
+  }
+  EXPECT_EQ(accepted(R"({"prompt":"a"})").sequences[0].priority, 0);
+  EXPECT_EQ(accepted(R"({"prompt":"a"})").sequences[0].cache_salt, "");
+}
+
 TEST_F(Validation, Row13Vocabulary) {
   expect_refused({{R"({"prompt":[300]})", 400, "prompt", "out of vocabulary"},
                   {R"({"prompt":[-1]})", 400, "prompt", "out of vocabulary"},
