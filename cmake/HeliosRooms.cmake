@@ -41,6 +41,7 @@ function(helios_room name)
     set_target_properties(${name} PROPERTIES OPTIMIZE_DEPENDENCIES ON)
     if(TARGET helios_room_headers AND NOT "helios_simd" IN_LIST ROOM_PRIVATE_LINKS)  # those have flags of their own
       target_precompile_headers(${name} REUSE_FROM helios_room_headers)
+      target_compile_options(${name} PRIVATE -Wno-array-bounds)  # GCC 12 sees false ones in a precompiled std::string
     endif()
   else()
     add_library(${name} INTERFACE)
