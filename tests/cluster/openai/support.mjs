@@ -88,7 +88,7 @@ export class Cluster {
 
   async stop(signal = 'SIGTERM') {
     if (this.process.exitCode === null && this.process.signalCode === null) this.process.kill(signal);
-    const result = await Promise.race([this.exited, sleep(20_000).then(() => null)]);
+    const result = await Promise.race([this.exited, new Promise((resolve) => setTimeout(resolve, 20_000, null).unref())]);
     if (!result) {
       this.process.kill('SIGKILL');
       assert.fail(`helios-launch did not end within 20 s of ${signal}:\n${this.log}`);
