@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "kernels/transformer/layers.h"
 
@@ -75,7 +76,7 @@ void Transformer::upload_tables(int max_positions, Backend& backend) {
   std::vector<std::byte> image(static_cast<size_t>(2 * rope_bytes) + shape_.kv_of_q.size() * sizeof(int32_t));
   std::memcpy(image.data(), cosines.data(), cosines.size() * sizeof(float));
   std::memcpy(image.data() + rope_bytes, sines.data(), sines.size() * sizeof(float));
-  std::memcpy(image.data() + 2 * rope_bytes, shape_.kv_of_q.data(), shape_.kv_of_q.size() * sizeof(int32_t));
+  std::ranges::copy(std::as_bytes(std::span(shape_.kv_of_q)), image.begin() + 2 * rope_bytes);  // empty without heads
   tables_ = device_copy(backend, image.data(), image.size());
   const std::byte* base = tables_.as<std::byte>();
   rope_ = {.cos = reinterpret_cast<const float*>(base), .sin = reinterpret_cast<const float*>(base + rope_bytes)};
