@@ -54,7 +54,7 @@ class WeightStore {
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
 
   /// What an implementation of matmul keeps for all matrices of a model (a library's handle); each matrix holds it.
-  std::shared_ptr<void> library;
+  std::shared_ptr<void> matmul_handle;
 };
 
 }  // namespace helios

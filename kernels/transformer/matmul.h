@@ -55,7 +55,7 @@ class PackedMatrix {
   int64_t panel_width_ = 0;  // columns of a panel, by the vector width in use; 0: rows
   std::vector<int64_t> segments_{0, 0};
   Memory storage_;
-  std::shared_ptr<void> library_;
+  std::shared_ptr<void> handle_;
 };
 
 /// Pointers are to device memory. Of the rows [0, max_rows) of `x` and `out`, row r belongs to this step when

@@ -194,7 +194,7 @@ struct ScratchBytes {
 
 }  // namespace
 
-std::shared_ptr<void> make_matmul_library() { return std::make_shared<Library>(); }
+std::shared_ptr<void> make_matmul_handle() { return std::make_shared<Library>(); }
 
 int64_t matmul_scratch_bytes(const PackedMatrix& w, int64_t max_rows, int) {
   if (w.n() == 0) return 0;
@@ -205,7 +205,7 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
   if (args.max_rows == 0 || args.w->n() == 0) return;
   const RowsView w = MatmulRows::view(*args.w);
   HELIOS_CHECK(w.segment_k > 0, "a rank without columns multiplies nothing");
-  auto& library = *static_cast<Library*>(MatmulRows::library(*args.w).get());
+  auto& library = *static_cast<Library*>(MatmulRows::handle(*args.w).get());
   const ScratchBytes bytes(w, std::min(args.max_rows, kBlockRows));
   auto* const staged = reinterpret_cast<std::byte*>(ScratchBytes::aligned(reinterpret_cast<int64_t>(scratch)));
   auto* const products = reinterpret_cast<float*>(staged + bytes.staged);

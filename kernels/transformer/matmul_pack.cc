@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "kernels/transformer/matmul_cpu.h"
 #include "kernels/transformer/matmul_panels.h"
+#include "kernels/transformer/source_rows.h"
 
 namespace helios {
 namespace {
@@ -14,12 +15,6 @@ template <DType kType>
 float load_as(const void* data, int64_t index) {
   return load_element(data, kType, index);  // the switch folds away
 }
-
-/// A packed row's source: checkpoint row and element type; null for the columns that pad the last panel.
-struct SourceRow {
-  const void* data = nullptr;
-  DType dtype = DType::kFloat32;
-};
 
 /// One column of a panel: `values(i)` is the FP32 weight at k = i.
 template <class Values>
@@ -46,16 +41,6 @@ void pack_column(const PanelView& view, uint32_t* column, SourceRow row, int64_t
     case DType::kFloat16:
       return pack_column(view, column, [=](int64_t i) { return load_as<DType::kFloat16>(row.data, k_begin + i); });
   }
-}
-
-std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
-  std::vector<SourceRow> rows;
-  for (const WeightRows& part : parts) {
-    const auto* data = static_cast<const std::byte*>(part.data);
-    const int64_t row_bytes = part.row_stride * static_cast<int64_t>(dtype_bytes(part.dtype));
-    for (int64_t r = 0; r < part.num_rows; ++r) rows.push_back({data + r * row_bytes, part.dtype});
-  }
-  return rows;
 }
 
 }  // namespace
@@ -90,13 +75,7 @@ PanelView MatmulKernels::view(const PackedMatrix& matrix) {
 
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                                 std::span<const int64_t> segments, DType stored, WeightStore& store) {
-  HELIOS_CHECK(stored != DType::kFloat16);
-  HELIOS_CHECK(0 <= k_begin && k_begin <= k_end, k_begin, k_end);
-  HELIOS_CHECK(segments.size() >= 2 && segments.front() == 0 && segments.back() == k_end - k_begin, segments.size());
-  HELIOS_CHECK(std::is_sorted(segments.begin(), segments.end()));
-  const auto num_segments = static_cast<int64_t>(segments.size()) - 1;
-  HELIOS_CHECK((num_segments & (num_segments - 1)) == 0 && num_segments <= kMaxSegments, num_segments);
-
+  check_packing(k_begin, k_end, segments, stored, kMaxSegments);
   const std::vector<SourceRow> rows = source_rows(parts);
   const auto n = static_cast<int64_t>(rows.size());
   PackedMatrix matrix = MatmulKernels::allocate(n, k_end - k_begin, segments, stored, matmul_panel_width(), store);

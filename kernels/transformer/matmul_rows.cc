@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "kernels/transformer/embedding_table.h"
+#include "kernels/transformer/source_rows.h"
 
 namespace helios {
 namespace {
@@ -16,21 +17,6 @@ namespace {
 constexpr int64_t kPieceBytes = int64_t{32} << 20;  // of host memory at a time
 
 constexpr int64_t round_up(int64_t value) { return (value + kRowsPadding - 1) / kRowsPadding * kRowsPadding; }
-
-struct SourceRow {
-  const void* data = nullptr;
-  DType dtype = DType::kFloat32;
-};
-
-std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
-  std::vector<SourceRow> rows;
-  for (const WeightRows& part : parts) {
-    const auto* data = static_cast<const std::byte*>(part.data);
-    const int64_t row_bytes = part.row_stride * static_cast<int64_t>(dtype_bytes(part.dtype));
-    for (int64_t r = 0; r < part.num_rows; ++r) rows.push_back({data + r * row_bytes, part.dtype});
-  }
-  return rows;
-}
 
 /// Elements [begin, end) of a source row, as the stored type.
 void convert(const SourceRow& row, int64_t begin, int64_t end, DType stored, std::byte* to) {
@@ -69,21 +55,15 @@ RowsView MatmulRows::view(const PackedMatrix& matrix) {
 
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                                 std::span<const int64_t> segments, DType stored, WeightStore& store) {
-  HELIOS_CHECK(stored != DType::kFloat16);
-  HELIOS_CHECK(0 <= k_begin && k_begin <= k_end, k_begin, k_end);
-  HELIOS_CHECK(segments.size() >= 2 && segments.front() == 0 && segments.back() == k_end - k_begin, segments.size());
-  HELIOS_CHECK(std::is_sorted(segments.begin(), segments.end()));
-  const size_t num_segments = segments.size() - 1;
-  HELIOS_CHECK(std::has_single_bit(num_segments) && num_segments <= kRowsMaxSegments, num_segments);
-
+  check_packing(k_begin, k_end, segments, stored, kRowsMaxSegments);
   const std::vector<SourceRow> rows = source_rows(parts);
   PackedMatrix matrix;
   matrix.n_ = static_cast<int64_t>(rows.size());
   matrix.k_ = k_end - k_begin;
   matrix.dtype_ = stored;
   matrix.segments_.assign(segments.begin(), segments.end());
-  if (!store.library) store.library = make_matmul_library();
-  matrix.library_ = store.library;
+  if (!store.matmul_handle) store.matmul_handle = make_matmul_handle();
+  matrix.handle_ = store.matmul_handle;
   const RowsView view = MatmulRows::view(matrix);
   const auto row_bytes = view.segment_k * static_cast<int64_t>(dtype_bytes(stored));
   matrix.storage_ = store.allocate(static_cast<size_t>(view.num_segments * view.padded_n * row_bytes));

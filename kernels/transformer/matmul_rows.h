@@ -28,10 +28,10 @@ struct RowsView {
 /// The one door to such a PackedMatrix's storage.
 struct MatmulRows {
   static RowsView view(const PackedMatrix& matrix);
-  static const std::shared_ptr<void>& library(const PackedMatrix& matrix) { return matrix.library_; }
+  static const std::shared_ptr<void>& handle(const PackedMatrix& matrix) { return matrix.handle_; }
 };
 
 /// What matmul() of this device keeps for all matrices; null where it keeps nothing. Throws std::runtime_error.
-std::shared_ptr<void> make_matmul_library();
+std::shared_ptr<void> make_matmul_handle();
 
 }  // namespace helios

@@ -101,15 +101,7 @@ TEST_F(FaultyNetwork, RealRanksAnswerExactlyOr503AndComeBack) {  // R27
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const double share = seed % 2 == 0 ? 0.008 : 0.03;
-    link_->set_plan({.seed = seed,
-                     .drop = share,
-                     .delay = share,
-                     .reorder = share,
-                     .corrupt = share,
-                     .duplicate = share,
-                     .to_ranks = seed % 3 != 0,
-                     .to_coordinator = seed % 3 != 1,
-                     .longest_delay = 20ms});
+    link_->set_plan(LinkPlan::of_everything(seed, share));
     Client client;
     ASSERT_TRUE(eventually([&] { return client.submit(*engine_, requests()).ok(); })) << engine_->status().reason;
     const auto& outcomes = client.wait();

@@ -39,6 +39,19 @@ struct LinkPlan {
   bool control = false;  // hellos, heartbeats, faults and the like too, not only submissions and completions
   int most = 1 << 30;    // faults, then everything passes
   std::chrono::milliseconds longest_delay{40};
+
+  /// Every fault with the same chance; of three seeds one spares the ranks and one the coordinator.
+  static LinkPlan of_everything(uint64_t seed, double share) {
+    return {.seed = seed,
+            .drop = share,
+            .delay = share,
+            .reorder = share,
+            .corrupt = share,
+            .duplicate = share,
+            .to_ranks = seed % 3 != 0,
+            .to_coordinator = seed % 3 != 1,
+            .longest_delay = std::chrono::milliseconds(20)};
+  }
 };
 
 class FaultyLink {

@@ -122,7 +122,7 @@ std::string bench_help() {
          "Work: prefill of 128 and of 512 tokens; decode at batch 1, 4 and 16 after 64 tokens of context: greedy "
          "without\n"
          "and with logprobs (20 alternatives), which differ in nothing else, and sampled through top-k, top-p and\n"
-         "min-p. They take turns within each round. Words are those that a rank sends to its peers.\n"
+         "min-p. They take turns within each round, in both orders. Words are those that a rank sends to its peers.\n"
          "Exit codes: 0 measured, 1 the model cannot be run or a rank was lost, 2 unknown or contradictory flag.\n";
 }
 

@@ -35,7 +35,9 @@ void run_rank(int rank, const BenchOptions& options, const ModelConfig& config, 
   RankSession session(*executor, Rank(rank));
   const std::vector<BenchWork> plan = bench_plan(config);
   for (int round = -1; round < options.rounds; ++round) {  // the first warms up
-    for (size_t work = 0; work < plan.size(); ++work) {
+    for (size_t i = 0; i < plan.size(); ++i) {
+      // Back and forth, so that no work always has the processor as the same other work left it.
+      const size_t work = round % 2 == 0 ? i : plan.size() - 1 - i;
       RankMessage timed{.kind = RankMessage::kTimed, .work = static_cast<int32_t>(work)};
       const RankSession::Round measured = session.run(plan[work]);
       timed.value = measured.seconds;

@@ -170,16 +170,9 @@ TEST_F(EngineLinkTest, WhateverTheNetworkDoesRequestsAreExactOr503AndServiceCome
   for (uint64_t seed = 1; seed <= 24; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const double share = seed % 2 == 0 ? 0.01 : 0.04;
-    link_->set_plan({.seed = seed,
-                     .drop = share,
-                     .delay = share,
-                     .reorder = share,
-                     .corrupt = share,
-                     .duplicate = share,
-                     .to_ranks = seed % 3 != 0,
-                     .to_coordinator = seed % 3 != 1,
-                     .control = seed % 4 == 0,
-                     .longest_delay = 20ms});
+    LinkPlan plan = LinkPlan::of_everything(seed, share);
+    plan.control = seed % 4 == 0;
+    link_->set_plan(plan);
     const std::vector<SequenceRequest> requests = mixed_requests(seed);
     Client client;
     if (client.submit(*engine_, requests).ok()) {  // else a lost heartbeat had made it unready: 503

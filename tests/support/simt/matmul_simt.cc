@@ -30,7 +30,7 @@ __global__ void matmul_kernel(MatmulArgs a, RowsView w) {
 
 }  // namespace
 
-std::shared_ptr<void> make_matmul_library() { return nullptr; }
+std::shared_ptr<void> make_matmul_handle() { return nullptr; }
 
 int64_t matmul_scratch_bytes(const PackedMatrix&, int64_t, int) { return 0; }
 

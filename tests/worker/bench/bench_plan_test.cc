@@ -40,6 +40,23 @@ TEST(BenchPlan, HoldsWhatFitsTheContext) {
   EXPECT_EQ(sampled, 3);
 }
 
+// X2 is a ratio of two figures: they are of the same work, and lie side by side so that the machine's mood strikes
+// both.
+TEST(BenchPlan, X2_EveryDecodeIsFollowedByTheSameWithLogprobs) {
+  const std::vector<BenchWork> plan = bench_plan(small());
+  int plain = 0;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    if (plan[i].prefill || plan[i].sampled || plan[i].logprobs > 0) continue;
+    ++plain;
+    ASSERT_LT(i + 1, plan.size());
+    EXPECT_EQ(plan[i + 1].logprobs, 20);
+    EXPECT_EQ(plan[i + 1].batch, plan[i].batch);
+    EXPECT_EQ(plan[i + 1].tokens, plan[i].tokens);
+    EXPECT_FALSE(plan[i + 1].sampled);
+  }
+  EXPECT_EQ(plain, 3);
+}
+
 TEST(BenchPlan, CostsAreThoseOfTheArithmetic) {
   // A layer: q 8x16, k and v 8x8 each, o 16x8, three of 8x16: 768 parameters. Cache: 3 layers, 2 heads, 4 wide, two, 4
   // B.

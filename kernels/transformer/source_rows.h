@@ -1,0 +1,43 @@
+// What every weight layout is packed from: the checkpoint's rows, stacked, and what a packing may ask for.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "common/base/check.h"
+#include "kernels/transformer/matmul.h"
+
+namespace helios {
+
+/// A packed row's source: checkpoint row and element type.
+struct SourceRow {
+  const void* data = nullptr;
+  DType dtype = DType::kFloat32;
+};
+
+/// The parts' rows one after another, as PackedMatrix::pack() stacks them.
+inline std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
+  std::vector<SourceRow> rows;
+  for (const WeightRows& part : parts) {
+    const auto* data = static_cast<const std::byte*>(part.data);
+    const int64_t row_bytes = part.row_stride * static_cast<int64_t>(dtype_bytes(part.dtype));
+    for (int64_t r = 0; r < part.num_rows; ++r) rows.push_back({data + r * row_bytes, part.dtype});
+  }
+  return rows;
+}
+
+/// The conditions of PackedMatrix::pack(), and at most `most_segments`.
+inline void check_packing(int64_t k_begin, int64_t k_end, std::span<const int64_t> segments, DType stored,
+                          int64_t most_segments) {
+  HELIOS_CHECK(stored != DType::kFloat16);
+  HELIOS_CHECK(0 <= k_begin && k_begin <= k_end, k_begin, k_end);
+  HELIOS_CHECK(segments.size() >= 2 && segments.front() == 0 && segments.back() == k_end - k_begin, segments.size());
+  HELIOS_CHECK(std::is_sorted(segments.begin(), segments.end()));
+  const size_t num_segments = segments.size() - 1;
+  HELIOS_CHECK(std::has_single_bit(num_segments) && static_cast<int64_t>(num_segments) <= most_segments, num_segments);
+}
+
+}  // namespace helios
