@@ -8,6 +8,8 @@
 #include "kernels/logprobs/tile_stats.h"
 #include "kernels/logprobs/warp_top_keys.cuh"
 
+#include <type_traits>
+
 namespace helios {
 
 /// Blocks of a launch over (position, tile) items, which they share in strides: enough to fill a device several times
@@ -18,11 +20,13 @@ inline dim3 item_grid(int64_t max_positions, const TilesView& shard) {
   return dim3(static_cast<unsigned>(items < kMostBlocks ? items : kMostBlocks));
 }
 
-/// Shared memory of the functions below.
+/// Shared memory of the functions below. No constructor runs there on a GPU, so none may be asked for.
 struct PositionScratch {
-  LseState segments[kCanonicalSegments];
+  alignas(LseState) unsigned char segment_states[kCanonicalSegments * sizeof(LseState)];
   uint32_t maxima[kBlockWarps][kWarpSize];
+  __device__ LseState* segments() { return reinterpret_cast<LseState*>(segment_states); }
 };
+static_assert(std::is_trivially_default_constructible_v<PositionScratch>);
 
 /// One warp: tiles of one segment in their order, as on the CPU. Every lane gets the state.
 __device__ inline LseState fold_segment(const LseState* states, int count) {
@@ -49,10 +53,10 @@ __device__ inline LseState fold_tiles(const LseState* states, const ShardTilesVi
   for (int s = static_cast<int>(threadIdx.x / kWarpSize); s < shard.num_segments; s += kBlockWarps) {
     const int first = shard.segment_first_tile[s];
     const LseState folded = fold_segment(states + first, shard.segment_first_tile[s + 1] - first);
-    if (threadIdx.x % kWarpSize == 0) scratch.segments[s] = folded;
+    if (threadIdx.x % kWarpSize == 0) scratch.segments()[s] = folded;
   }
   __syncthreads();
-  return threadIdx.x == 0 ? merge_tree(scratch.segments, shard.num_segments) : LseState{};
+  return threadIdx.x == 0 ? merge_tree(scratch.segments(), shard.num_segments) : LseState{};
 }
 
 /// A block: the 32nd largest of a position's lane maxima, or -inf. Lane 31 of warp 0 gets it.

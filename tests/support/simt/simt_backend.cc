@@ -82,7 +82,7 @@ bool is_mapped(uint64_t address) {
 /// A kernel's argument may point into device memory alone. Any of its words that is an address of this process's other
 /// memory is taken for a pointer to it, which a GPU could not follow.
 void inspect_argument(const void* argument, size_t bytes) {
-#if !defined(__SANITIZE_ADDRESS__)  // whose shadow lies where two small counts side by side would point
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadows lie where two counts would point
   constexpr uint64_t kLowest = 1u << 16, kHighest = uint64_t{1} << 47;
   for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
     uint64_t word = 0;

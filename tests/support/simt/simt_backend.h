@@ -4,8 +4,8 @@
 // launch() runs its lambda at capture alone; kernels and exchanges keep their arguments by value and run at replay, on
 // the stream's thread. Device memory is mapped away except while a kernel, an exchange or a copy runs, so host code
 // that reads or writes it dies where it does so, and under AddressSanitizer so does a kernel that leaves its buffer.
-// A kernel argument that points into host memory is refused at capture (not under AddressSanitizer). What this cannot
-// show is timing, races between streams inside one kernel, and what the hardware does differently.
+// A kernel argument that points into host memory is refused at capture (not under sanitizers). What this cannot show is
+// timing, races between streams inside one kernel, and what the hardware does differently.
 #pragma once
 
 #include <memory>
