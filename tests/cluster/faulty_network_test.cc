@@ -101,7 +101,7 @@ TEST_F(FaultyNetwork, RealRanksAnswerExactlyOr503AndComeBack) {  // R27
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const double share = seed % 2 == 0 ? 0.008 : 0.03;
-    link_->set_plan(LinkPlan::of_everything(seed, share));
+    link_->set_plan(testing::LinkPlan::of_everything(seed, share));
     Client client;
     ASSERT_TRUE(eventually([&] { return client.submit(*engine_, requests()).ok(); })) << engine_->status().reason;
     const auto& outcomes = client.wait();
