@@ -36,6 +36,7 @@ ROOMS = {
     "worker": ["worker", "common"],  # main.cc and config
     "coordinator/tokenizer": ["common/base"],
     "coordinator/grammar": ["coordinator/tokenizer", "common/base"],
+    "coordinator/template": ["common/base"],
     "coordinator/scheduler": ["common/base", "common/contract"],
     "coordinator/submission": ["coordinator/scheduler", "common"],
     "coordinator/completion": ["common/base", "common/contract"],
