@@ -1,5 +1,6 @@
 #include "coordinator/template/chat_messages.h"
 
+#include <optional>
 #include <string>
 
 #include "coordinator/template/json_input.h"
@@ -124,19 +125,26 @@ class Normalizer {
     return out.finish();
   }
 
+  // Returns from within the try: GCC 12 at -O2 loses the first value of a variable that is assigned in one and read
+  // behind it, and a text that was not JSON came out as an object at address 0.
+  std::optional<Value> read_object(string_view text) {
+    try {
+      const Value parsed = read_json(box_, text, "arguments");
+      return parsed.is(Kind::kDict) ? std::optional(parsed) : std::nullopt;
+    } catch (const Fault& fault) {
+      if (fault.code != Errc::kInvalidArgument) throw;
+      return std::nullopt;
+    }
+  }
+
   Value arguments(Value value, const std::string& where) {
     if (value.is(Kind::kNone) || (value.is_text() && value.str().empty())) {
       return traits_.arguments_as_text ? borrow_text(box_, "{}") : Value::from(box_.make<Dict>());
     }
     if (value.is_text()) {
-      Value parsed;
-      try {
-        parsed = read_json(box_, value.str(), "arguments");
-      } catch (const Fault& fault) {
-        if (fault.code != Errc::kInvalidArgument) throw;
-      }
-      if (!parsed.is(Kind::kDict)) refuse(where, "expected the JSON text of an object");
-      return traits_.arguments_as_text ? value : parsed;
+      const std::optional<Value> parsed = read_object(value.str());
+      if (!parsed) refuse(where, "expected the JSON text of an object");
+      return traits_.arguments_as_text ? value : *parsed;
     }
     if (!value.is(Kind::kDict)) refuse(where, "expected an object or its JSON text");
     if (!traits_.arguments_as_text) return value;

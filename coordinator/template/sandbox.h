@@ -19,8 +19,7 @@
 
 namespace helios::jinja {
 
-/// Bounds of one render. The defaults are far above what real conversations need (1 MB of text takes about 20,000
-/// steps and 5 MB).
+/// Bounds of one render. The defaults are far above what conversations need.
 struct RenderLimits {
   size_t max_output_bytes = 32u << 20;
   size_t max_memory_bytes = 256u << 20;
