@@ -150,6 +150,7 @@ size_t previous_char(std::string_view text, size_t end) {
 size_t find_bytes(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return text.npos;
   if (part.empty()) return from;
+  if (from == text.size()) return text.npos;  // an empty view may have no address, and memmem takes no null
   const void* at = memmem(text.data() + from, text.size() - from, part.data(), part.size());
   return at ? static_cast<size_t>(static_cast<const char*>(at) - text.data()) : text.npos;
 }
