@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
@@ -63,9 +64,12 @@ struct SequenceOutput::Impl {
   }
 
   // A terminating token's text is shown only on request; an ignored EOS is hidden like any special token.
-  bool hidden(const TokenEvent& event) const {
-    return (is_terminating(event.finish) && !options.include_stop_str_in_output) ||
-           (event.silent_eos && options.skip_special_tokens);
+  IncrementalDecoder::Show shown(const TokenEvent& event) const {
+    const bool hidden = (is_terminating(event.finish) && !options.include_stop_str_in_output) ||
+                        (event.silent_eos && options.skip_special_tokens);
+    if (hidden) return IncrementalDecoder::Show::kNever;
+    const bool always = std::ranges::find(options.shown_tokens, event.token) != options.shown_tokens.end();
+    return always ? IncrementalDecoder::Show::kAlways : IncrementalDecoder::Show::kByKind;
   }
 
   // Takes what the decoder let go, and releases as much as cannot be part of a stop string.
@@ -96,11 +100,11 @@ struct SequenceOutput::Impl {
     OutputDelta delta;
     delta.token_ids.push_back(event.token);
     ++num_generated;
-    const bool is_hidden = hidden(event);
+    const IncrementalDecoder::Show show = shown(event);
     spans.push(make_entry(event));
-    if (!is_hidden) context.push(event.token);
+    if (show != IncrementalDecoder::Show::kNever) context.push(event.token, show == IncrementalDecoder::Show::kAlways);
     DecodedText decoded;
-    decoder.push(event.token, &decoded, is_hidden);
+    decoder.push(event.token, &decoded, show);
     if (event.finish != FinishCode::kNone) decoder.finish(&decoded);
     advance(std::move(decoded), &delta);
     if (!delta.finish && event.finish != FinishCode::kNone) {

@@ -20,6 +20,7 @@ namespace helios {
 
 struct OutputOptions {
   bool skip_special_tokens = true;
+  std::vector<TokenId> shown_tokens;  // special tokens that stay in the text nevertheless: a parser's delimiters
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;
   bool tokens_as_token_ids = false;     // token texts as token_id:<decimal>
@@ -38,6 +39,7 @@ struct OutputEntry {
   std::string text;         // wire formats, 2.5
   std::string bytes;        // the token's own
   int64_t text_offset = 0;  // code points into the choice's text
+  int64_t text_byte = -1;   // where its first byte is in the released text, in bytes; -1: it contributes none
   float logprob = 0.0f;
   std::vector<OutputAlternative> alternatives;
 };

@@ -16,6 +16,7 @@ void TextSpans::pop(std::vector<OutputEntry>* out) {
   Span& span = spans_.front();
   if (span.entry) {
     span.entry->text_offset = span.start.code_points;
+    span.entry->text_byte = span.start.has_bytes ? span.start.bytes : -1;
     out->push_back(std::move(*span.entry));
   }
   spans_.pop_front();

@@ -18,8 +18,8 @@ TokenTextContext::TokenTextContext(const Tokenizer& tokenizer, bool skip_special
   for (const TokenId token : prompt.subspan(begin)) push(token);
 }
 
-void TokenTextContext::push(TokenId token) {
-  if (skip_special_tokens_ && tokenizer_->is_special(token)) return;
+void TokenTextContext::push(TokenId token, bool shown) {
+  if (!shown && skip_special_tokens_ && tokenizer_->is_special(token)) return;
   recent_[count_++ % kContextTokens] = token;
 }
 

@@ -26,8 +26,8 @@ class TokenTextContext {
   /// The text of `token`, or of an alternative to it, after the tokens so far. UTF-8.
   std::string text(TokenId token) const;
 
-  /// `token` becomes the latest token.
-  void push(TokenId token);
+  /// `token` becomes the latest token; a special one only where it is `shown`.
+  void push(TokenId token, bool shown = false);
 
  private:
   /// The unfinished character at the end of the context, at most three bytes.

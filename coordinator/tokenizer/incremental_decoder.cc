@@ -43,8 +43,9 @@ void IncrementalDecoder::seed(std::span<const TokenId> prompt) {
   emitted_code_points_ = 0;
 }
 
-void IncrementalDecoder::push(TokenId token, DecodedText* out, bool hidden) {
-  if (hidden || !contributes(token)) {
+void IncrementalDecoder::push(TokenId token, DecodedText* out, Show show) {
+  const bool shown = show == Show::kByKind ? contributes(token) : show == Show::kAlways && tokenizer_->contains(token);
+  if (!shown) {
     waiting_.push_back({pending_.size(), false});
     return settle_starts(out);
   }

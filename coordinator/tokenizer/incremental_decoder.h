@@ -38,8 +38,13 @@ class IncrementalDecoder {
   /// when the prompt has no text; a character that the prompt leaves unfinished is the first token's to finish.
   IncrementalDecoder(const Tokenizer& tokenizer, bool skip_special_tokens, std::span<const TokenId> prompt);
 
-  /// Appends to `out`. A hidden token contributes no text, whatever it is.
-  void push(TokenId token, DecodedText* out, bool hidden = false);
+  enum class Show {
+    kByKind,  // special tokens as the constructor was told
+    kNever,
+    kAlways,
+  };
+  /// Appends to `out`. A token that is not shown contributes no text.
+  void push(TokenId token, DecodedText* out, Show show = Show::kByKind);
 
   /// What was held back, as it stands: an unfinished character is U+FFFD. Nothing may be pushed afterwards.
   void finish(DecodedText* out);

@@ -247,6 +247,22 @@ TEST(SequenceOutput, HiddenSpecialTokensHaveEntriesAtTheNextTokensPlace) {
   EXPECT_EQ(play(*tokenizer, options, {}, limited({'a', special, 'b'})).text, "a<s>b");
 }
 
+// A delimiter that is a special token, kept for the parser behind, while other special tokens stay hidden.
+TEST(SequenceOutput, ASpecialTokenCanBeShownByName) {
+  const auto tokenizer = byte_level();
+  const TokenId hidden = *tokenizer->find_piece("<s>"), marker = tokenizer->vocab_size() - 1;
+  ASSERT_TRUE(tokenizer->is_special(marker));
+  ASSERT_NE(hidden, marker);
+  OutputOptions options;
+  options.shown_tokens = {marker};
+  const Played r = play(*tokenizer, options, {}, limited({'a', hidden, marker, 0xC3, marker, 'b'}));
+  const std::string literal(tokenizer->token_bytes(marker));
+  EXPECT_EQ(r.text, "a" + literal + "\uFFFD" + literal + "b");
+  EXPECT_EQ(r.entries[4].text, literal);
+  options.skip_special_tokens = false;
+  EXPECT_EQ(play(*tokenizer, options, {}, limited({hidden, marker})).text, "<s>" + literal);
+}
+
 TEST(SequenceOutput, TerminatingTokensHaveNoEntryAndHiddenText) {  // R31
   const auto tokenizer = byte_level();
   const TokenId eos = *tokenizer->find_piece("<e>");
@@ -338,6 +354,7 @@ struct Expected {
   std::string text;
   Ids entries;
   std::vector<int64_t> offsets;
+  std::vector<int64_t> bytes;
   std::optional<size_t> stop;
 };
 
@@ -360,6 +377,7 @@ Expected reference(const Tokenizer& tokenizer, const OutputOptions& options, con
     if (expected.stop && (start.has_bytes ? at >= cut : at > cut)) break;
     expected.entries.push_back(pushed[i]);
     expected.offsets.push_back(start.code_points);
+    expected.bytes.push_back(start.has_bytes ? start.bytes : -1);
   }
   return expected;
 }
@@ -396,6 +414,7 @@ void check_random(const Tokenizer& tokenizer, const Ids& candidates, const std::
     std::vector<int64_t> offsets = expected.offsets;
     offsets.resize(entries.size());
     ASSERT_EQ(r.offsets(), offsets);
+    for (size_t i = 0; i < r.entries.size(); ++i) ASSERT_EQ(r.entries[i].text_byte, expected.bytes[i]);
     const int64_t length = count_code_points(r.text);
     for (const int64_t offset : r.offsets()) ASSERT_LE(offset, length);
   }
