@@ -36,16 +36,17 @@ ROOMS = {
     "worker": ["worker", "common"],  # main.cc and config
     "coordinator/tokenizer": ["common/base"],
     "coordinator/grammar": ["coordinator/tokenizer", "common/base"],
+    "coordinator/parser": ["common/base"],
     "coordinator/template": ["common/base"],
     "coordinator/scheduler": ["common/base", "common/contract"],
     "coordinator/submission": ["coordinator/scheduler", "common"],
     "coordinator/completion": ["common/base", "common/contract"],
     "coordinator/output": ["coordinator/completion", "coordinator/tokenizer", "common/base", "common/contract"],
-    "coordinator/protocol": ["coordinator/output", "coordinator/tokenizer", "coordinator/completion", "coordinator/engine",
-                             "common/base", "common/contract"],
+    "coordinator/protocol": ["coordinator/output", "coordinator/parser", "coordinator/tokenizer",
+                             "coordinator/completion", "coordinator/engine", "common/base", "common/contract"],
     "coordinator/engine": ["coordinator/scheduler", "coordinator/submission", "coordinator/completion", "common"],
     "coordinator/http": ["coordinator/protocol", "coordinator/engine", "coordinator/tokenizer", "coordinator/output",
-                         "coordinator/completion", "common/base", "common/contract"],
+                         "coordinator/parser", "coordinator/completion", "common/base", "common/contract"],
     "coordinator": ["coordinator", "common"],  # main.cc and config
     "deploy/launch": ["common/base", "common/launch", "common/net"],
 }
