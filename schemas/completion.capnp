@@ -6,6 +6,9 @@
 # Values travel as the bits that the device wrote: records are int64 words, packed logprobs are int32 words of which some
 # are FP32 bit patterns. Nothing is converted on the way.
 #
+# After a scored prefill rank 0 also sends one row for each prompt token: id of the token behind it, FP32 logprob bits,
+# rank, then twenty (id, bits) pairs.
+#
 # Ordinals and ids are never reused.
 @0xb3c94e6a10d2f785;
 
@@ -29,4 +32,5 @@ struct Completion {
   width @7 :Int32;           # W, 0 to 128
   payloads @8 :List(CompletionPayload);
   bytesCopied @9 :Int64;
+  promptRows @10 :List(Int32);  # scored prefill: [prompt tokens, 43], lane order
 }

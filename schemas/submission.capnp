@@ -48,7 +48,7 @@ struct SamplingParams {
   topK @2 :Int32;           # >= 0; 0 is off
   minP @3 :Float32;         # [0, 1]
   seed @4 :UInt64;          # Philox key
-  maxTokens @5 :Int32;      # >= 1
+  maxTokens @5 :Int32;      # >= 0; 0: nothing is generated
   minTokens @6 :Int32;      # >= 0
   ignoreEos @7 :Bool;
   eosId @8 :Int32;          # -1: none
@@ -107,4 +107,5 @@ struct Submission {
   logprobRequested @7 :List(Int32);      # [capacity], 0 or 1
   logprobTokenIdCounts @8 :List(Int32);  # [capacity], 0 to 128
   logprobTokenIds @9 :List(SelectedIds);
+  promptTargetTokens @10 :List(Int32);   # scored prefill: [prompt tokens], lane order; -1: no target
 }

@@ -27,6 +27,8 @@ struct Completion {
   std::vector<int64_t> records;  // [lanes, 16 + T], lane order
   int32_t width = 0;             // W: alternatives copied for this frame; 0 pairs copied when nobody asked
   std::vector<CompletionPayload> payloads;
+  // Of a scored prefill, one row for each prompt token of the submission, lane order: [prompt tokens, 43] int32. R40.
+  std::vector<int32_t> prompt_rows;
   int64_t bytes_copied = 0;      // device to host, for the counters
   friend bool operator==(const Completion&, const Completion&) = default;
 };

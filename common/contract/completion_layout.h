@@ -52,8 +52,15 @@ inline constexpr int kPackedWords = packed_words(kMaxSelectedIds);  // 258: a co
 static_assert(kPackedWords == 258);
 static_assert(packed_words(kMaxNaturalAlternatives) == 42);
 
-// A prompt score row: int32[43].
-inline constexpr int kPromptScoreWords = 3 + kPairWords * kMaxNaturalAlternatives;
+// A prompt score row: int32[43]. A row without a target holds id -1, NaN, rank 0 and alternatives of id -1 and NaN. R40.
+namespace prompt_score_word {
+inline constexpr int kActualId = 0;
+inline constexpr int kActualBits = 1;        // raw FP32 logprob
+inline constexpr int kActualRank = 2;        // 1 + reported values that are strictly greater
+inline constexpr int kFirstAlternative = 3;  // twenty (id, bits) pairs, best first
+}  // namespace prompt_score_word
+inline constexpr int kPromptScoreWords =
+    prompt_score_word::kFirstAlternative + kPairWords * kMaxNaturalAlternatives;
 static_assert(kPromptScoreWords == 43);
 
 /// FP32 values travel as bits and are never converted. R11.

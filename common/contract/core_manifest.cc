@@ -55,7 +55,9 @@ Status check_names(const CoreManifest& m) {
   const std::pair<ValueSource, std::string_view> inputs[] = {{ValueSource::kLogprobRequested, buffer_name::kRequested},
                                                              {ValueSource::kLogprobTokenIds, buffer_name::kTokenIds},
                                                              {ValueSource::kLogprobTokenIdCounts,
-                                                              buffer_name::kTokenIdCounts}};
+                                                              buffer_name::kTokenIdCounts},
+                                                             {ValueSource::kPromptTargetToken,
+                                                              buffer_name::kPromptTargets}};
   for (const GraphDeclaration& graph : m.graphs) {
     const std::string where = fmt::format("graph {}[{}]", to_string(graph.operation), graph.row_capacity);
     for (const std::string& output : graph.outputs) {
@@ -115,7 +117,66 @@ Status derive_logprobs(const CoreManifest& m, Capabilities* out) {
   return Ok{};
 }
 
+bool writes(const GraphDeclaration& graph, std::string_view buffer) {
+  return std::find(graph.outputs.begin(), graph.outputs.end(), buffer) != graph.outputs.end();
+}
+
+Status check_scored_graph(const GraphDeclaration& graph) {
+  if (auto s = require_binding(graph, ValueSource::kPromptTargetToken, buffer_name::kPromptTargets); !s) return s;
+  for (const std::string_view output : {buffer_name::kRecords, buffer_name::kLogprobs, buffer_name::kPromptLogprobs}) {
+    if (writes(graph, output)) continue;
+    return Error{Errc::kMismatch, fmt::format("graph {}[{}]: expected an output {}, found none",
+                                              to_string(graph.operation), graph.row_capacity, output)};
+  }
+  return Ok{};
+}
+
+/// Prompt scoring is whole or absent: both buffers and every scored graph, beside K = 20. R39, R40, R45.
+Status derive_scoring(const CoreManifest& m, Capabilities* out) {
+  const BufferDeclaration* targets = find(m, buffer_name::kPromptTargets);
+  const BufferDeclaration* rows = find(m, buffer_name::kPromptLogprobs);
+  std::vector<int32_t> capacities;
+  for (const GraphDeclaration& graph : m.graphs) {
+    if (graph.operation == Operation::kScoredPrefill) capacities.push_back(graph.row_capacity);
+    else if (binds(graph, ValueSource::kPromptTargetToken) || writes(graph, buffer_name::kPromptLogprobs))
+      return Error{Errc::kMismatch, fmt::format("graph {}[{}]: expected no prompt scoring in this operation",
+                                                to_string(graph.operation), graph.row_capacity)};
+  }
+  if (!targets && !rows && capacities.empty()) return Ok{};
+  const auto incomplete = [](std::string_view absent) {
+    return Error{Errc::kMismatch, fmt::format("prompt scoring (prompt_logprobs): declared in part, expected {}, found none",
+                                              absent)};
+  };
+  if (!rows) return incomplete(buffer_name::kPromptLogprobs);
+  if (!targets) return incomplete(buffer_name::kPromptTargets);
+  if (capacities.empty()) return incomplete("scored_prefill graphs");
+  if (out->max_logprobs != kMaxNaturalAlternatives) {
+    return Error{Errc::kMismatch, fmt::format("buffer {}: prompt scoring needs {} with K = {}, found K = {}", rows->name,
+                                              buffer_name::kLogprobs, kMaxNaturalAlternatives, out->max_logprobs)};
+  }
+  if (auto s = expect(*targets, BufferDtype::kInt32, {m.prefill_chunk}); !s) return s;
+  if (auto s = expect(*rows, BufferDtype::kInt32, {kNumFrames, m.prefill_chunk, kPromptScoreWords}); !s) return s;
+  if (const auto expected = scored_capacities(m.prefill_chunk); capacities != expected) {
+    return Error{Errc::kMismatch, fmt::format("graphs scored_prefill: expected capacities [{}], found [{}]",
+                                              fmt::join(expected, ", "), fmt::join(capacities, ", "))};
+  }
+  for (const GraphDeclaration& graph : m.graphs) {
+    if (graph.operation != Operation::kScoredPrefill) continue;
+    if (auto s = check_scored_graph(graph); !s) return s;
+  }
+  out->prompt_scoring = true;
+  out->scored_capacities = std::move(capacities);
+  return Ok{};
+}
+
 }  // namespace
+
+std::vector<int32_t> scored_capacities(int32_t prefill_chunk) {
+  std::vector<int32_t> out;
+  for (int64_t capacity = 128; capacity < prefill_chunk; capacity *= 4) out.push_back(static_cast<int32_t>(capacity));
+  out.push_back(prefill_chunk);
+  return out;
+}
 
 std::string_view to_string(BufferDtype dtype) {
   switch (dtype) {
@@ -146,10 +207,6 @@ Result<Capabilities> derive_capabilities(const CoreManifest& m) {
   if (auto s = expect(*records, BufferDtype::kInt64, {kNumFrames, m.slot_capacity, record_words(m.token_capacity)}); !s) {
     return s.error();
   }
-  if (find(m, buffer_name::kPromptLogprobs)) {
-    return Error{Errc::kMismatch, fmt::format("buffer {}: declared, but this version has no scored prefill",
-                                              buffer_name::kPromptLogprobs)};
-  }
   Capabilities out{.vocab_size = m.vocab_size,
                    .max_model_len = m.max_model_len,
                    .slot_capacity = m.slot_capacity,
@@ -158,6 +215,7 @@ Result<Capabilities> derive_capabilities(const CoreManifest& m) {
                    .kv_block_size = m.kv_block_size,
                    .kv_num_blocks = m.kv_num_blocks};
   if (auto s = derive_logprobs(m, &out); !s) return s.error();
+  if (auto s = derive_scoring(m, &out); !s) return s.error();
   return out;
 }
 

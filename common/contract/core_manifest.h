@@ -72,8 +72,12 @@ struct Capabilities {
   int32_t max_logprobs = 0;         // K; 0: no logprobs at all (R34)
   bool logprob_token_ids = false;   // R7, R35
   bool prompt_scoring = false;      // R45
+  std::vector<int32_t> scored_capacities;  // prompt rows of each scored graph, ascending; empty without prompt scoring
   friend bool operator==(const Capabilities&, const Capabilities&) = default;
 };
+
+/// Row capacities of the scored graphs: from 128 on fourfold below the chunk limit, which is always the last. R39.
+std::vector<int32_t> scored_capacities(int32_t prefill_chunk);
 
 /// Checks the declarations' dtypes, ranks, extents and bindings. Errors: kMismatch, naming buffer, expected, found.
 Result<Capabilities> derive_capabilities(const CoreManifest& manifest);
@@ -87,6 +91,7 @@ inline constexpr std::string_view kLogprobs = "completion_logprobs";
 inline constexpr std::string_view kRequested = "logprob_requested";
 inline constexpr std::string_view kTokenIds = "logprob_token_ids";
 inline constexpr std::string_view kTokenIdCounts = "logprob_token_id_counts";
+inline constexpr std::string_view kPromptTargets = "prompt_target_tokens";
 inline constexpr std::string_view kPromptLogprobs = "prompt_logprobs";
 }  // namespace buffer_name
 

@@ -33,7 +33,7 @@ struct SamplingParams {
   float min_p = 0.0f;        // [0, 1]; 0 is off
   uint64_t seed = 0;         // Philox key; the coordinator draws one when the request has none
 
-  int32_t max_tokens = 1;         // >= 1; the commit finishes with kTokenLimit at this many
+  int32_t max_tokens = 1;         // >= 0; the commit finishes with kTokenLimit at this many. 0: prefills only
   int32_t min_tokens = 0;         // EOS and stop ids cannot be sampled before this many
   bool ignore_eos = false;        // EOS is emitted silently (record flag bit 0) and generation goes on
   TokenId eos_id = -1;            // finishes with kEos

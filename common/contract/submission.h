@@ -51,6 +51,8 @@ struct SelectedIds {
   friend bool operator==(const SelectedIds&, const SelectedIds&) = default;
 };
 
+inline constexpr TokenId kNoTarget = -1;  // a prompt position behind which no prompt token stands
+
 struct Submission {
   uint32_t incarnation = 0;  // of the rank set; anything from an earlier life is dropped
   Sequence sequence;
@@ -63,6 +65,9 @@ struct Submission {
   std::vector<int32_t> logprob_requested;        // [capacity]
   std::vector<int32_t> logprob_token_id_counts;  // [capacity]
   std::vector<SelectedIds> logprob_token_ids;
+  // R38: one target for each prompt token of the lanes, in lane order: the prompt token behind it, or kNoTarget at the
+  // prompt's end and inside image spans. Whole in a scored prefill, whose lanes are all prefill lanes; empty elsewhere.
+  std::vector<TokenId> prompt_target_tokens;
   friend bool operator==(const Submission&, const Submission&) = default;
 };
 

@@ -41,6 +41,11 @@ Completion read(schema::Completion::Reader from) {
   const auto payloads = from.getPayloads();
   to.payloads.reserve(list_size("payloads", payloads.size(), kMaxSlots));
   for (const auto payload : payloads) to.payloads.push_back(read(payload, to.width));
+  to.prompt_rows = words<int32_t>("prompt_rows", from.getPromptRows(), kAnyLength);
+  if (to.prompt_rows.size() % kPromptScoreWords != 0) {
+    throw Malformed{"prompt_rows: expected a multiple of " + std::to_string(kPromptScoreWords) + " words, found " +
+                    std::to_string(to.prompt_rows.size())};
+  }
   to.bytes_copied = in_range("bytes_copied", from.getBytesCopied(), 0, std::numeric_limits<int64_t>::max());
   return to;
 }
@@ -63,6 +68,7 @@ std::string encode_completion(const Completion& completion) {
     payloads[i].setSlot(completion.payloads[i].slot.value);
     set_words(payloads[i].initWords(completion.payloads[i].words.size()), completion.payloads[i].words);
   }
+  set_words(to.initPromptRows(completion.prompt_rows.size()), completion.prompt_rows);
   to.setBytesCopied(completion.bytes_copied);
   return to_bytes(MessageKind::kCompletion, builder);
 }

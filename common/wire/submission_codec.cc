@@ -188,7 +188,7 @@ SamplingParams read(schema::SamplingParams::Reader from) {
   to.top_k = in_range("top_k", int64_t{from.getTopK()}, 0, kMaxInt32);
   to.min_p = static_cast<float>(in_range("min_p", double{from.getMinP()}, 0.0, 1.0));
   to.seed = from.getSeed();
-  to.max_tokens = in_range("max_tokens", int64_t{from.getMaxTokens()}, 1, kMaxInt32);
+  to.max_tokens = in_range("max_tokens", int64_t{from.getMaxTokens()}, 0, kMaxInt32);
   to.min_tokens = in_range("min_tokens", int64_t{from.getMinTokens()}, 0, kMaxInt32);
   to.ignore_eos = from.getIgnoreEos();
   to.eos_id = in_range("eos_id", int64_t{from.getEosId()}, -1, kMaxTokens);
@@ -224,6 +224,8 @@ Submission read(schema::Submission::Reader from) {
   to.logprob_token_id_counts =
       words_in_range<int32_t>("logprob_token_id_counts", from.getLogprobTokenIdCounts(), kMaxSlots, 0, kMaxSelectedIds);
   to.logprob_token_ids = read_all("logprob_token_ids", from.getLogprobTokenIds(), kMaxSlots);
+  to.prompt_target_tokens =
+      words_in_range<TokenId>("prompt_target_tokens", from.getPromptTargetTokens(), kAnyLength, kNoTarget, kMaxTokens);
   return to;
 }
 
@@ -242,6 +244,7 @@ std::string encode_submission(const Submission& submission) {
   set_words(to.initLogprobRequested(submission.logprob_requested.size()), submission.logprob_requested);
   set_words(to.initLogprobTokenIdCounts(submission.logprob_token_id_counts.size()), submission.logprob_token_id_counts);
   write_all(to.initLogprobTokenIds(submission.logprob_token_ids.size()), submission.logprob_token_ids);
+  set_words(to.initPromptTargetTokens(submission.prompt_target_tokens.size()), submission.prompt_target_tokens);
   return to_bytes(MessageKind::kSubmission, builder);
 }
 

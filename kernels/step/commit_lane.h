@@ -35,8 +35,8 @@ HELIOS_HD inline FinishCode finish_of(const SlotState& slot, TokenId token, int3
 /// length without it. Returns how many were emitted.
 HELIOS_HD inline int32_t emit_tokens(const CommitArgs& a, SlotState& slot, const TokenId* tokens, int32_t count,
                                      int32_t position, int64_t* record) {
-  FinishCode finish = FinishCode::kNone;
-  int32_t emitted = 0;
+  FinishCode finish = slot.generated >= slot.max_tokens ? FinishCode::kTokenLimit : FinishCode::kNone;
+  int32_t emitted = 0;  // a budget of 0 prefills only
   while (emitted < count && emitted < a.token_capacity && finish == FinishCode::kNone) {
     const TokenId token = tokens[emitted];
     if (token < 0) {

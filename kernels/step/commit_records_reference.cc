@@ -21,7 +21,7 @@ End find_end(const CommitArgs& a, const SlotState& before, int32_t position, con
   }
   const auto* stop = std::find_first_of(chosen, end, before.stop_ids, before.stop_ids + before.num_stop_ids);
   if (stop != end) ends.push_back({upto(stop), FinishCode::kStopId});
-  ends.push_back({std::max(1, before.max_tokens - before.generated), FinishCode::kTokenLimit});
+  ends.push_back({std::max(0, before.max_tokens - before.generated), FinishCode::kTokenLimit});
   ends.push_back({std::max(1, a.max_model_len - position), FinishCode::kContextLimit});
   ends.push_back({std::min(count, a.token_capacity), FinishCode::kNone});
   if (const auto* bad = std::find(chosen, end, -1); bad != end) {

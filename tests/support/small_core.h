@@ -14,6 +14,7 @@ struct SmallCoreOptions {
   int32_t kv_block_size = 4;
   int32_t kv_num_blocks = 64;
   bool logprobs = true;  // false: a core without the logprob buffers (R34)
+  bool prompt_scoring = false;  // scored prefill's buffers and graphs (R45)
 };
 
 inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
@@ -43,6 +44,17 @@ inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
   }
   for (const Operation operation : {Operation::kPrefill, Operation::kDecode, Operation::kMixed}) {
     m.graphs.push_back({operation, options.prefill_chunk + options.slot_capacity, bindings, {}});
+  }
+  if (!options.prompt_scoring) return m;
+  const int64_t chunk = options.prefill_chunk;
+  m.buffers.push_back({std::string(buffer_name::kPromptTargets), BufferDtype::kInt32, {chunk}});
+  m.buffers.push_back(
+      {std::string(buffer_name::kPromptLogprobs), BufferDtype::kInt32, {kNumFrames, chunk, kPromptScoreWords}});
+  bindings.push_back(ValueSource::kPromptTargetToken);
+  for (const int32_t rows : scored_capacities(options.prefill_chunk)) {
+    m.graphs.push_back({Operation::kScoredPrefill, rows, bindings,
+                        {std::string(buffer_name::kRecords), std::string(buffer_name::kLogprobs),
+                         std::string(buffer_name::kPromptLogprobs)}});
   }
   return m;
 }

@@ -3,20 +3,51 @@
 #include "common/contract/completion_layout.h"
 
 namespace helios {
+namespace {
 
-std::vector<BufferDeclaration> bundle_declarations(const CoreShape& s) {
+void append_logprobs(const CoreShape& s, std::vector<BufferDeclaration>& out) {
+  if (s.alternatives == 0) return;
   const int64_t capacity = s.slot_capacity, t = s.token_capacity;
-  std::vector<BufferDeclaration> out;
-  out.push_back({std::string(buffer_name::kRecords),
-                 BufferDtype::kInt64,
-                 {kNumFrames, capacity, record_words(s.token_capacity)}});
-  if (s.alternatives == 0) return out;
   const int64_t last = s.token_ids ? kPackedWords : packed_words(s.alternatives);
   out.push_back({std::string(buffer_name::kLogprobs), BufferDtype::kInt32, {kNumFrames, capacity, t, last}});
   out.push_back({std::string(buffer_name::kRequested), BufferDtype::kInt32, {capacity}});
-  if (!s.token_ids) return out;
+  if (!s.token_ids) return;
   out.push_back({std::string(buffer_name::kTokenIds), BufferDtype::kInt32, {capacity, kMaxSelectedIds}});
   out.push_back({std::string(buffer_name::kTokenIdCounts), BufferDtype::kInt32, {capacity}});
+}
+
+GraphDeclaration sampling_graph(const CoreShape& s, Operation operation, int32_t rows) {
+  GraphDeclaration graph{.operation = operation,
+                         .row_capacity = rows,
+                         .bindings = {ValueSource::kLaneSlots, ValueSource::kLaneEpochs, ValueSource::kLaneRoles,
+                                      ValueSource::kLaneSamples, ValueSource::kRowTokens, ValueSource::kRowPositions,
+                                      ValueSource::kLaneCount, ValueSource::kBlockTables, ValueSource::kSlotStates,
+                                      ValueSource::kFrame, ValueSource::kSequence},
+                         .outputs = {std::string(buffer_name::kRecords)}};
+  if (s.alternatives > 0) {
+    graph.bindings.push_back(ValueSource::kLogprobRequested);
+    graph.outputs.emplace_back(buffer_name::kLogprobs);
+  }
+  if (s.alternatives > 0 && s.token_ids) {
+    graph.bindings.push_back(ValueSource::kLogprobTokenIds);
+    graph.bindings.push_back(ValueSource::kLogprobTokenIdCounts);
+  }
+  return graph;
+}
+
+}  // namespace
+
+std::vector<BufferDeclaration> bundle_declarations(const CoreShape& s) {
+  std::vector<BufferDeclaration> out;
+  out.push_back({std::string(buffer_name::kRecords),
+                 BufferDtype::kInt64,
+                 {kNumFrames, s.slot_capacity, record_words(s.token_capacity)}});
+  append_logprobs(s, out);
+  if (!s.prompt_scoring) return out;
+  out.push_back({std::string(buffer_name::kPromptTargets), BufferDtype::kInt32, {s.prefill_chunk}});
+  out.push_back({std::string(buffer_name::kPromptLogprobs),
+                 BufferDtype::kInt32,
+                 {kNumFrames, s.prefill_chunk, kPromptScoreWords}});
   return out;
 }
 
@@ -30,6 +61,7 @@ int64_t declared_bytes(const BufferDeclaration& buffer) {
 int32_t row_capacity(const CoreShape& s, Operation operation) {
   switch (operation) {
     case Operation::kPrefill:
+    case Operation::kScoredPrefill:
       return s.prefill_chunk;
     case Operation::kDecode:
       return s.slot_capacity;
@@ -62,21 +94,13 @@ std::vector<GraphDeclaration> graph_declarations(const CoreShape& s) {
        .bindings = {ValueSource::kSlotStates, ValueSource::kBlockTables, ValueSource::kFrame, ValueSource::kSequence},
        .outputs = {std::string(buffer_name::kRecords)}});
   for (const Operation operation : {Operation::kPrefill, Operation::kDecode, Operation::kMixed}) {
-    GraphDeclaration graph{.operation = operation,
-                           .row_capacity = row_capacity(s, operation),
-                           .bindings = {ValueSource::kLaneSlots, ValueSource::kLaneEpochs, ValueSource::kLaneRoles,
-                                        ValueSource::kLaneSamples, ValueSource::kRowTokens, ValueSource::kRowPositions,
-                                        ValueSource::kLaneCount, ValueSource::kBlockTables, ValueSource::kSlotStates,
-                                        ValueSource::kFrame, ValueSource::kSequence},
-                           .outputs = {std::string(buffer_name::kRecords)}};
-    if (s.alternatives > 0) {
-      graph.bindings.push_back(ValueSource::kLogprobRequested);
-      graph.outputs.emplace_back(buffer_name::kLogprobs);
-    }
-    if (s.alternatives > 0 && s.token_ids) {
-      graph.bindings.push_back(ValueSource::kLogprobTokenIds);
-      graph.bindings.push_back(ValueSource::kLogprobTokenIdCounts);
-    }
+    out.push_back(sampling_graph(s, operation, row_capacity(s, operation)));
+  }
+  if (!s.prompt_scoring) return out;
+  for (const int32_t rows : scored_capacities(s.prefill_chunk)) {
+    GraphDeclaration graph = sampling_graph(s, Operation::kScoredPrefill, rows);
+    graph.bindings.push_back(ValueSource::kPromptTargetToken);
+    graph.outputs.emplace_back(buffer_name::kPromptLogprobs);
     out.push_back(std::move(graph));
   }
   return out;

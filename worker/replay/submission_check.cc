@@ -16,8 +16,9 @@ Error invalid(fmt::format_string<Args...> format, Args&&... args) {
   return {Errc::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...)};
 }
 
-bool is_sampling_graph(Operation operation) {
-  return operation == Operation::kPrefill || operation == Operation::kDecode || operation == Operation::kMixed;
+bool is_sampling_graph(Operation operation, const CoreShape& shape) {
+  return operation == Operation::kPrefill || operation == Operation::kDecode || operation == Operation::kMixed ||
+         (operation == Operation::kScoredPrefill && shape.prompt_scoring);
 }
 
 Status check_penalties(const SamplingParams& p, int32_t slot, const CoreShape& shape) {
@@ -88,7 +89,7 @@ Status check_sampling(const SamplingParams& p, int32_t slot, const CoreShape& sh
   if (!(p.min_p >= 0.0f && p.min_p <= 1.0f))
     return invalid("admission of slot {}: min_p: expected [0, 1], found {}", slot, p.min_p);
   if (p.top_k < 0) return invalid("admission of slot {}: top_k: expected >= 0, found {}", slot, p.top_k);
-  if (p.max_tokens < 1) return invalid("admission of slot {}: max_tokens: expected >= 1, found {}", slot, p.max_tokens);
+  if (p.max_tokens < 0) return invalid("admission of slot {}: max_tokens: expected >= 0, found {}", slot, p.max_tokens);
   if (p.min_tokens < 0) return invalid("admission of slot {}: min_tokens: expected >= 0, found {}", slot, p.min_tokens);
   if (p.eos_id != -1 && !in_vocabulary(p.eos_id)) {
     return invalid("admission of slot {}: eos_id: expected -1 or an id under {}, found {}", slot, vocab_size, p.eos_id);
@@ -120,13 +121,14 @@ bool SubmissionCheck::first_mark(int32_t slot) {
 Status SubmissionCheck::check(const Submission& s) {
   if (s.frame.value < 0 || s.frame.value >= kNumFrames)
     return invalid("frame: expected 0 or 1, found {}", s.frame.value);
-  if (s.operation != Operation::kAdmission && !is_sampling_graph(s.operation)) {
+  if (s.operation != Operation::kAdmission && !is_sampling_graph(s.operation, shape_)) {
     return invalid("operation: this core has no graph for {} ({})", to_string(s.operation),
                    static_cast<int>(s.operation));
   }
   if (auto status = check_admissions(s); !status) return status;
   if (auto status = check_block_updates(s); !status) return status;
   if (auto status = check_lanes(s); !status) return status;
+  if (auto status = check_prompt_targets(s); !status) return status;
   return check_logprobs(s);
 }
 
@@ -139,9 +141,9 @@ Status SubmissionCheck::check_admissions(const Submission& s) {
     if (!first_mark(slot)) return invalid("admission: slot {} twice", slot);
     if (a.epoch.value == 0) return invalid("admission of slot {}: epoch 0 means never owned", slot);
     if (auto status = check_sampling(a.sampling, slot, shape_); !status) return status;
-    if (a.generated < 0 || a.generated >= a.sampling.max_tokens) {
-      return invalid("admission of slot {}: generated: expected 0 to {}, found {}", slot, a.sampling.max_tokens - 1,
-                     a.generated);
+    const int32_t most = std::max(a.sampling.max_tokens - 1, 0);  // a budget of 0 prefills only
+    if (a.generated < 0 || a.generated > most) {
+      return invalid("admission of slot {}: generated: expected 0 to {}, found {}", slot, most, a.generated);
     }
   }
   return Ok{};
@@ -198,7 +200,8 @@ Status SubmissionCheck::check_lanes(const Submission& s) {
 Status SubmissionCheck::check_lane(const Lane& lane, Operation operation) const {
   const int32_t slot = lane.slot.value;
   if (lane.role == LaneRole::kDecode) {
-    if (operation == Operation::kPrefill) return invalid("lane of slot {}: a decode lane in a prefill", slot);
+    if (operation == Operation::kPrefill || operation == Operation::kScoredPrefill)
+      return invalid("lane of slot {}: a decode lane in a {}", slot, to_string(operation));
     if (!lane.tokens.empty() || lane.start != -1 || !lane.samples) {
       return invalid(
           "lane of slot {}: a decode lane has no tokens, start -1 and samples; found {} tokens, start {}, samples {}",
@@ -222,6 +225,23 @@ Status SubmissionCheck::check_lane(const Lane& lane, Operation operation) const 
   return Ok{};
 }
 
+Status SubmissionCheck::check_prompt_targets(const Submission& s) const {
+  size_t expected = 0;
+  if (s.operation == Operation::kScoredPrefill) {
+    for (const Lane& lane : s.lanes) expected += lane.tokens.size();
+  }
+  if (s.prompt_target_tokens.size() != expected) {
+    return invalid("prompt_target_tokens: expected {} in this {}, found {}", expected, to_string(s.operation),
+                   s.prompt_target_tokens.size());
+  }
+  for (const TokenId id : s.prompt_target_tokens) {
+    if (id < kNoTarget || id >= shape_.vocab_size) {
+      return invalid("prompt_target_tokens: expected -1 or an id under {}, found {}", shape_.vocab_size, id);
+    }
+  }
+  return Ok{};
+}
+
 Status SubmissionCheck::check_logprobs(const Submission& s) {
   const auto check_vector = [&](const std::vector<int32_t>& v, const char* name, bool usable) -> Status {
     const bool whole = v.size() == static_cast<size_t>(shape_.slot_capacity);
@@ -234,7 +254,7 @@ Status SubmissionCheck::check_logprobs(const Submission& s) {
     }
     return Ok{};
   };
-  const bool graph = is_sampling_graph(s.operation);
+  const bool graph = is_sampling_graph(s.operation, shape_);
   const bool flags = graph && shape_.alternatives > 0, ids = flags && shape_.token_ids;
   if (auto status = check_vector(s.logprob_requested, "logprob_requested", flags); !status) return status;
   if (auto status = check_vector(s.logprob_token_id_counts, "logprob_token_id_counts", ids); !status) return status;

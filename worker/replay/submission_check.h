@@ -22,6 +22,7 @@ class SubmissionCheck {
   Status check_block_updates(const Submission& submission);
   Status check_lanes(const Submission& submission);
   Status check_lane(const Lane& lane, Operation operation) const;
+  Status check_prompt_targets(const Submission& submission) const;
   Status check_logprobs(const Submission& submission);
   Status check_selected_ids(const Submission& submission);
   bool first_mark(int32_t slot);

@@ -102,7 +102,7 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
   base.admissions[0].sampling.repetition_penalty = 1.25f;
   base.admissions[0].sampling.logit_bias = {{3, 1.0f}};
   base.admissions[0].sampling.output_counts = {{3, 1}};
-  [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, s9, s10] = base;
+  [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11] = base;
   [[maybe_unused]] const auto& [a1, a2, a3, a4] = base.admissions[0];
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17] = a3;
   [[maybe_unused]] const auto& [b1, b2, b3] = base.block_updates[0];
@@ -165,13 +165,16 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
                                     [](S& s) {
                                       s.logprob_token_ids[0].ids = {9, 8, 7};
                                     },
+                                    [](S& s) {  // R38
+                                      s.prompt_target_tokens = {5, kNoTarget, 0};
+                                    },
                                 });
 }
 
 TEST(Codec, EveryCompletionFieldTravelsOnItsOwn) {
   Completion base;
   base.payloads = {{SlotIndex(0), {}}};
-  [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10] = base;
+  [[maybe_unused]] const auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11] = base;
   [[maybe_unused]] const auto& [p1, p2] = base.payloads[0];
   using C = Completion;
   expect_each_survives<C>(base, {
@@ -186,6 +189,9 @@ TEST(Codec, EveryCompletionFieldTravelsOnItsOwn) {
                                     [](C& c) { c.payloads[0].slot = SlotIndex(4); },
                                     [](C& c) {
                                       c.payloads[0].words = {7, float_bits(-0.5f)};
+                                    },
+                                    [](C& c) {  // R40
+                                      c.prompt_rows.assign(2 * kPromptScoreWords, float_bits(-0.25f));
                                     },
                                     [](C& c) { c.bytes_copied = int64_t{1} << 40; },
                                 });
@@ -333,7 +339,7 @@ TEST(Codec, OutOfRangeSubmissionValuesAreRefusedByName) {
   with([](Submission& s) { s.admissions[0].sampling.min_p = 1.5f; }, "min_p");
   with([](Submission& s) { s.admissions[0].sampling.min_p = kNan; }, "min_p");
   with([](Submission& s) { s.admissions[0].sampling.top_k = -1; }, "top_k");
-  with([](Submission& s) { s.admissions[0].sampling.max_tokens = 0; }, "max_tokens");
+  with([](Submission& s) { s.admissions[0].sampling.max_tokens = -1; }, "max_tokens");
   with([](Submission& s) { s.admissions[0].sampling.min_tokens = -1; }, "min_tokens");
   with([](Submission& s) { s.admissions[0].sampling.eos_id = -2; }, "eos_id");
   with([](Submission& s) { s.admissions[0].sampling.stop_ids.assign(65, 1); }, "stop_ids");
@@ -380,6 +386,7 @@ TEST(Codec, OutOfRangeSubmissionValuesAreRefusedByName) {
   with([](Submission& s) { s.logprob_token_id_counts = {-1}; }, "logprob_token_id_counts");
   with([](Submission& s) { s.logprob_token_ids[0].ids = {}; }, "logprob_token_ids");
   with([](Submission& s) { s.logprob_token_ids[0].ids.assign(129, 1); }, "logprob_token_ids");
+  with([](Submission& s) { s.prompt_target_tokens = {1, -2}; }, "prompt_target_tokens");
 }
 
 TEST(Codec, OutOfRangeCompletionValuesAreRefused) {
@@ -400,6 +407,7 @@ TEST(Codec, OutOfRangeCompletionValuesAreRefused) {
   EXPECT_TRUE(refused([](Completion& c) { c.width = -1; }));
   EXPECT_TRUE(refused([](Completion& c) { c.payloads = {{SlotIndex(-1), {}}}; }));
   EXPECT_TRUE(refused([](Completion& c) { c.payloads = {{SlotIndex(1), std::vector<int32_t>(7)}}; }));
+  EXPECT_TRUE(refused([](Completion& c) { c.prompt_rows.resize(42); }));
   EXPECT_TRUE(refused([](Completion& c) { c.bytes_copied = -1; }));
 }
 

@@ -83,7 +83,7 @@ class RandomMessages {
     p.top_k = between(0, 1 << 20);
     p.min_p = static_cast<float>(between(0, 1000)) / 1000.0f;
     p.seed = bits();
-    p.max_tokens = between(1, std::numeric_limits<int32_t>::max());
+    p.max_tokens = between(0, std::numeric_limits<int32_t>::max());
     p.min_tokens = between(0, 1000);
     p.ignore_eos = coin();
     p.eos_id = between(-1, 200000);
@@ -123,6 +123,8 @@ class RandomMessages {
     s.logprob_requested = ids(0, 64, 1);
     s.logprob_token_id_counts = ids(0, 64, 128);
     for (int64_t n = between(0, 3); n > 0; --n) s.logprob_token_ids.push_back({slot(), ids(1, 128)});
+    if (coin()) s.prompt_target_tokens = ids(0, 40);
+    for (TokenId& id : s.prompt_target_tokens) id = coin() ? id : kNoTarget;
     return s;
   }
 
@@ -142,6 +144,8 @@ class RandomMessages {
       for (auto& word : payload.words) word = static_cast<int32_t>(bits());  // NaN patterns included
       c.payloads.push_back(std::move(payload));
     }
+    if (coin()) c.prompt_rows.resize(between(0, 9) * kPromptScoreWords);
+    for (auto& word : c.prompt_rows) word = static_cast<int32_t>(bits());
     c.bytes_copied = between(0, int64_t{1} << 40);
     return c;
   }

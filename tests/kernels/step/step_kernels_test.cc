@@ -326,6 +326,7 @@ TEST(CommitRecords, R17_EachReasonClips) {
   ends([](OneLane& l) { l.step.slots[1].num_stop_ids = 2, l.step.slots[1].stop_ids[1] = 70; }, {70},
        FinishCode::kStopId);
   ends([](OneLane& l) { l.step.slots[1].max_tokens = 3; }, {70, 71}, FinishCode::kTokenLimit);
+  ends([](OneLane& l) { l.step.slots[1].max_tokens = 1; }, {}, FinishCode::kTokenLimit);  // R38: nothing is left of it
   ends([](OneLane& l) { l.commit.args.max_model_len = 13; }, {70, 71}, FinishCode::kContextLimit);
   ends([](OneLane& l) { l.commit.chosen[1] = -1; }, {70}, FinishCode::kError);
   ends([](OneLane& l) { l.commit.chosen[0] = -1; }, {}, FinishCode::kError);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t kCapacity = 4, kT = 3;
 
-CoreManifest core(int32_t alternatives, bool token_ids) {
+CoreManifest core(int32_t alternatives, bool token_ids, bool prompt_scoring = false, int32_t prefill_chunk = 32) {
   return build_manifest({.model_type = "qwen3",
                          .device = "cpu",
                          .dtype = "float32",
@@ -22,11 +22,12 @@ CoreManifest core(int32_t alternatives, bool token_ids) {
                          .max_model_len = 128,
                          .slot_capacity = kCapacity,
                          .token_capacity = kT,
-                         .prefill_chunk = 32,
+                         .prefill_chunk = prefill_chunk,
                          .kv_block_size = 32,
                          .kv_num_blocks = 16,
                          .alternatives = alternatives,
-                         .token_ids = token_ids})
+                         .token_ids = token_ids,
+                         .prompt_scoring = prompt_scoring})
       .value();
 }
 
@@ -64,18 +65,50 @@ TEST(ManifestFile, R34_R35_R36_EveryKindOfCoreIsReadAsItWasWritten) {
   }
 }
 
+// R39: 128, then fourfold below the chunk limit, which always ends the list; the ordinary catalog stays as it is.
+TEST(ManifestFile, R39_R44_R47_ScoredGraphsFollowAnUnchangedCatalog) {
+  using Capacities = std::vector<int32_t>;
+  EXPECT_EQ(scored_capacities(1), Capacities({1}));
+  EXPECT_EQ(scored_capacities(128), Capacities({128}));
+  EXPECT_EQ(scored_capacities(129), Capacities({128, 129}));
+  EXPECT_EQ(scored_capacities(512), Capacities({128, 512}));
+  EXPECT_EQ(scored_capacities(2000), Capacities({128, 512, 2000}));
+  for (const int32_t chunk : {32, 600}) {
+    const CoreManifest plain = core(20, true, false, chunk), scored = core(20, true, true, chunk);
+    const auto found = read(manifest_json(scored));
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_TRUE(check_same_core(scored, *found).ok());
+    const Capabilities can = derive_capabilities(*found).value();
+    EXPECT_TRUE(can.prompt_scoring);
+    EXPECT_EQ(can.scored_capacities, scored_capacities(chunk));
+    EXPECT_FALSE(derive_capabilities(plain)->prompt_scoring);
+    const size_t buffers = plain.buffers.size(), graphs = plain.graphs.size();
+    ASSERT_EQ(scored.buffers.size(), buffers + 2);
+    ASSERT_EQ(scored.graphs.size(), graphs + can.scored_capacities.size());
+    EXPECT_TRUE(std::equal(plain.buffers.begin(), plain.buffers.end(), scored.buffers.begin()));
+    EXPECT_TRUE(std::equal(plain.graphs.begin(), plain.graphs.end(), scored.graphs.begin()));
+    for (size_t i = graphs; i < scored.graphs.size(); ++i) {
+      EXPECT_EQ(static_cast<int>(scored.graphs[i].operation), 12);
+      EXPECT_EQ(static_cast<int>(scored.graphs[i].bindings.back()), 39);
+      EXPECT_EQ(scored.graphs[i].row_capacity, can.scored_capacities[i - graphs]);
+    }
+  }
+  EXPECT_TRUE(derive_capabilities(core(20, false, true))->prompt_scoring);  // K = 20 without the id inputs
+}
+
 struct Malformation {
   std::string name;
   std::vector<std::string> says;  // parts of the message: the buffer, what was expected, what was found
   std::function<void(CoreManifest&)> make;
   int32_t alternatives = kMaxNaturalAlternatives;
   bool token_ids = true;
+  bool prompt_scoring = false;
 };
 
 /// Every dtype but its own, every rank, every extent one more and one less, of every buffer.
 std::vector<Malformation> geometry() {
   std::vector<Malformation> out;
-  const CoreManifest good = core(kMaxNaturalAlternatives, true);
+  const CoreManifest good = core(kMaxNaturalAlternatives, true, true);
   const auto text = [](const BufferDeclaration& b) {
     std::string shape;
     for (const int64_t extent : b.shape) shape += (shape.empty() ? "" : ", ") + std::to_string(extent);
@@ -85,7 +118,10 @@ std::vector<Malformation> geometry() {
     const BufferDeclaration& right = buffer(const_cast<CoreManifest&>(good), wrong.name);
     out.push_back({wrong.name + " " + name,
                    {"buffer " + wrong.name, "expected " + text(right), "found " + text(wrong)},
-                   [wrong](CoreManifest& m) { buffer(m, wrong.name) = wrong; }});
+                   [wrong](CoreManifest& m) { buffer(m, wrong.name) = wrong; },
+                   kMaxNaturalAlternatives,
+                   true,
+                   true});
   };
   for (const BufferDeclaration& right : good.buffers) {
     for (const BufferDtype dtype : {BufferDtype::kInt32, BufferDtype::kInt64, BufferDtype::kFloat32,
@@ -151,6 +187,58 @@ std::vector<Malformation> absences() {
   return out;
 }
 
+/// R45: prompt scoring in part, with another K, in another operation, in other capacities.
+std::vector<Malformation> partial_scoring() {
+  std::vector<Malformation> out;
+  const auto add = [&](std::string name, std::vector<std::string> says, std::function<void(CoreManifest&)> make) {
+    out.push_back({std::move(name), std::move(says), std::move(make), kMaxNaturalAlternatives, true, true});
+  };
+  const auto scored = [](CoreManifest& m) -> GraphDeclaration& {
+    return *std::find_if(m.graphs.begin(), m.graphs.end(),
+                         [](const auto& g) { return g.operation == Operation::kScoredPrefill; });
+  };
+  const auto no_graphs = [](CoreManifest& m) {
+    std::erase_if(m.graphs, [](const auto& g) { return g.operation == Operation::kScoredPrefill; });
+  };
+  for (const std::string_view name : {buffer_name::kPromptTargets, buffer_name::kPromptLogprobs}) {
+    add(std::string(name) + " alone", {"prompt scoring", "found none"}, [name, no_graphs](CoreManifest& m) {
+      no_graphs(m);
+      drop(m, name == buffer_name::kPromptTargets ? buffer_name::kPromptLogprobs : buffer_name::kPromptTargets);
+    });
+    add("graphs without " + std::string(name), {std::string(name), "found none"}, [name](CoreManifest& m) { drop(m, name); });
+  }
+  add("buffers without graphs", {"prompt scoring", "expected scored_prefill graphs"}, no_graphs);
+  add("graphs without buffers", {"prompt_target_tokens", "found none"}, [](CoreManifest& m) {
+    drop(m, buffer_name::kPromptTargets);
+    drop(m, buffer_name::kPromptLogprobs);
+  });
+  add("a scored graph without targets", {"graph scored_prefill[32]", "expected a binding of prompt_target_tokens"},
+      [](CoreManifest& m) { unbind(m, Operation::kScoredPrefill, ValueSource::kPromptTargetToken); });
+  add("a scored graph without flags", {"graph scored_prefill[32]", "expected a binding of logprob_requested"},
+      [](CoreManifest& m) { unbind(m, Operation::kScoredPrefill, ValueSource::kLogprobRequested); });
+  for (const std::string_view name : {buffer_name::kRecords, buffer_name::kLogprobs, buffer_name::kPromptLogprobs}) {
+    add("a scored graph that does not write " + std::string(name),
+        {"graph scored_prefill[32]", "expected an output " + std::string(name), "none"},
+        [name, scored](CoreManifest& m) { std::erase(scored(m).outputs, name); });
+  }
+  add("targets in a decode", {"graph decode", "expected no prompt scoring"},
+      [](CoreManifest& m) { m.graphs[2].bindings.push_back(ValueSource::kPromptTargetToken); });
+  add("rows from a mixed graph", {"graph mixed", "expected no prompt scoring"},
+      [](CoreManifest& m) { m.graphs[3].outputs.emplace_back(buffer_name::kPromptLogprobs); });
+  add("another capacity", {"expected capacities [32]", "found [31]"},
+      [scored](CoreManifest& m) { scored(m).row_capacity = 31; });
+  add("a second capacity", {"expected capacities [32]", "found [32, 32]"},
+      [scored](CoreManifest& m) { m.graphs.push_back(scored(m)); });
+  out.push_back({"scoring with K = 5", {"prompt_logprobs", "K = 20", "found K = 5"},
+                 [](CoreManifest& m) { buffer(m, buffer_name::kLogprobs).shape.back() = packed_words(5); },
+                 20, false, true});
+  out.push_back({"scoring without logprobs", {"prompt_logprobs", "K = 20", "found K = 0"}, [](CoreManifest& m) {
+                   for (const auto name : {buffer_name::kLogprobs, buffer_name::kRequested}) drop(m, name);
+                   for (GraphDeclaration& g : m.graphs) std::erase(g.bindings, ValueSource::kLogprobRequested);
+                 }, 20, false, true});
+  return out;
+}
+
 /// R35: 2 + 2K words with K from 1 to 20; R45: no scoring without its graphs; counts that no core can have.
 std::vector<Malformation> ranges() {
   std::vector<Malformation> out;
@@ -183,7 +271,7 @@ std::vector<Malformation> ranges() {
 
 void expect_refused(const std::vector<Malformation>& table) {
   for (const Malformation& malformation : table) {
-    CoreManifest m = core(malformation.alternatives, malformation.token_ids);
+    CoreManifest m = core(malformation.alternatives, malformation.token_ids, malformation.prompt_scoring);
     malformation.make(m);
     const auto found = read(manifest_json(m));
     ASSERT_FALSE(found.ok()) << malformation.name;
@@ -198,6 +286,7 @@ void expect_refused(const std::vector<Malformation>& table) {
 
 TEST(ManifestFile, R36_EveryOtherGeometryIsRefusedByName) { expect_refused(geometry()); }
 TEST(ManifestFile, R12_R36_WhatIsMissingIsNamed) { expect_refused(absences()); }
+TEST(ManifestFile, R39_R40_R45_PartOfPromptScoringIsRefusedByName) { expect_refused(partial_scoring()); }
 TEST(ManifestFile, R35_R45_WhatIsOutOfRangeIsNamed) { expect_refused(ranges()); }
 
 // Files that are no manifest at all.

@@ -22,7 +22,8 @@ CoreShape shape() {
           .kv_block_size = 32,
           .kv_num_blocks = 10,
           .alternatives = 20,
-          .token_ids = true};
+          .token_ids = true,
+          .prompt_scoring = true};
 }
 
 /// Admission, block table and two lanes, one of them asking for selected ids: everything in use.
@@ -55,6 +56,42 @@ TEST(SubmissionCheck, AcceptsWhatFits) {
     const Status status = check.check(good());
     EXPECT_TRUE(status.ok()) << status.error().message;
   }
+}
+
+/// Two chunks, the second one its prompt's last; neither prompt has a budget.
+Submission scored() {
+  Submission s{.sequence = Sequence(1),
+               .frame = FrameIndex(0),
+               .operation = Operation::kScoredPrefill,
+               .logprob_requested = {0, 0, 0, 0},
+               .logprob_token_id_counts = {0, 0, 0, 0}};
+  s.admissions.push_back({SlotIndex(0), Epoch(1), {.max_tokens = 0}});
+  s.lanes.push_back({SlotIndex(0), Epoch(1), LaneRole::kPrefill, 0, false, {1, 2, 299}});
+  s.lanes.push_back({SlotIndex(2), Epoch(7), LaneRole::kPrefill, 8, false, {3, 4}});
+  s.prompt_target_tokens = {2, 299, 0, 4, kNoTarget};
+  return s;
+}
+
+TEST(SubmissionCheck, R38_R45_AScoredPrefillNeedsACoreThatScoresAndATargetForEachToken) {
+  SubmissionCheck check(shape());
+  EXPECT_TRUE(check.check(scored()).ok()) << check.check(scored()).error().message;
+  CoreShape without = shape();
+  without.prompt_scoring = false;
+  const auto says = [](SubmissionCheck& on, Submission s, auto change, const std::string& part) {
+    change(s);
+    const Status status = on.check(s);
+    ASSERT_FALSE(status.ok()) << part;
+    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+  };
+  SubmissionCheck unscored(without);
+  says(unscored, scored(), [](Submission&) {}, "no graph for scored_prefill (12)");
+  says(check, scored(), [](Submission& s) { s.prompt_target_tokens.pop_back(); }, "prompt_target_tokens: expected 5");
+  says(check, scored(), [](Submission& s) { s.prompt_target_tokens[1] = 300; }, "an id under 300, found 300");
+  says(check, scored(), [](Submission& s) { s.prompt_target_tokens[1] = -2; }, "prompt_target_tokens");
+  says(check, scored(), [](Submission& s) { s.lanes[1] = {.slot = SlotIndex(2), .epoch = Epoch(7)}; },
+       "decode lane in a scored_prefill");
+  says(check, scored(), [](Submission& s) { s.admissions[0].generated = 1; }, "generated: expected 0 to 0");
+  says(check, good(), [](Submission& s) { s.prompt_target_tokens = {1, 2, 3}; }, "prompt_target_tokens: expected 0");
 }
 
 struct Fault {
@@ -98,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"top_k", "top_k", [](Submission& s) { s.admissions[0].sampling.top_k = -1; }},
         Fault{"generated", "generated", [](Submission& s) { s.admissions[0].generated = 1000000; }},
         Fault{"a negative generated", "generated", [](Submission& s) { s.admissions[0].generated = -1; }},
-        Fault{"max_tokens", "max_tokens", [](Submission& s) { s.admissions[0].sampling.max_tokens = 0; }},
+        Fault{"max_tokens", "max_tokens", [](Submission& s) { s.admissions[0].sampling.max_tokens = -1; }},
         Fault{"min_tokens", "min_tokens", [](Submission& s) { s.admissions[0].sampling.min_tokens = -1; }},
         Fault{"eos", "eos_id", [](Submission& s) { s.admissions[0].sampling.eos_id = 300; }},
         Fault{"stop id", "stop id 300", [](Submission& s) { s.admissions[0].sampling.stop_ids = {300}; }},
