@@ -18,6 +18,7 @@
 #include "common/contract/core_manifest.h"
 #include "common/contract/sampling_params.h"
 #include "coordinator/completion/token_event.h"
+#include "coordinator/grammar/compiled_grammar.h"
 
 namespace helios {
 
@@ -26,10 +27,11 @@ struct SequenceRequest {
   std::vector<TokenId> prompt;  // 1 <= size, size + max_tokens <= max_model_len
   SamplingParams sampling;
   bool logprobs = false;
-  int32_t num_logprobs = 0;                // natural alternatives, 0..K
-  std::vector<TokenId> logprob_token_ids;  // or selected ids; empty: natural
-  int64_t priority = 0;                    // the lower, the earlier; then the order of arrival
-  std::string cache_salt;                  // only sequences with the same salt share a cached prefix
+  int32_t num_logprobs = 0;                        // natural alternatives, 0..K
+  std::vector<TokenId> logprob_token_ids;          // or selected ids; empty: natural
+  int64_t priority = 0;                            // the lower, the earlier; then the order of arrival
+  std::string cache_salt;                          // only sequences with the same salt share a cached prefix
+  std::shared_ptr<const CompiledGrammar> grammar;  // the text is one of its texts; null: any text
 };
 
 class SequenceStream {

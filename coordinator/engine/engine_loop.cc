@@ -154,6 +154,8 @@ Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vec
   std::vector<ArrivedSequence> sequences;
   std::vector<std::shared_ptr<SequenceStream>> streams;
   for (SequenceRequest& request : requests) {
+    if (request.grammar)
+      return Error{Errc::kNotImplemented, "structured output is not built in this version", "structured_outputs"};
     const RequestId id(next_id_.fetch_add(1));
     auto pipe = std::make_shared<SequencePipe>(id, config_.stream_capacity, inbox_);
     const int32_t num_logprobs = request.num_logprobs;

@@ -27,7 +27,9 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCache::get(const GrammarSp
     const std::lock_guard lock(mutex_);
     if (auto known = find()) return known;
   }
-  Result<std::shared_ptr<const CompiledGrammar>> compiled = CompiledGrammar::compile(spec, vocabulary_, limits_);
+  Result<std::shared_ptr<const GrammarVocabulary>> words = vocabulary();
+  if (!words) return words.error();
+  Result<std::shared_ptr<const CompiledGrammar>> compiled = CompiledGrammar::compile(spec, *std::move(words), limits_);
   if (!compiled) return compiled;
   const std::lock_guard lock(mutex_);
   if (auto known = find()) return known;
@@ -35,6 +37,17 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarCache::get(const GrammarSp
   by_key_.emplace(std::move(key), entries_.begin());
   make_room();
   return compiled;
+}
+
+// Those that come while it is being made wait for it.
+Result<std::shared_ptr<const GrammarVocabulary>> GrammarCache::vocabulary() {
+  const std::lock_guard lock(vocabulary_mutex_);
+  if (!vocabulary_) {
+    Result<std::shared_ptr<const GrammarVocabulary>> made = vocabulary_source_();
+    if (!made) return made.error();
+    vocabulary_ = *std::move(made);
+  }
+  return vocabulary_;
 }
 
 // Grammars grow with use, so they are weighed anew each time.

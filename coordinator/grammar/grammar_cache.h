@@ -5,6 +5,7 @@
 // then share one. Any thread.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -17,10 +18,15 @@ namespace helios {
 
 class GrammarCache {
  public:
+  using VocabularySource = std::function<Result<std::shared_ptr<const GrammarVocabulary>>()>;
+
   GrammarCache(std::shared_ptr<const GrammarVocabulary> vocabulary, size_t max_bytes, const GrammarLimits& limits = {})
       : vocabulary_(std::move(vocabulary)), max_bytes_(max_bytes), limits_(limits) {}
+  /// The vocabulary is made when the first grammar is asked for: a server without such requests never needs it.
+  GrammarCache(VocabularySource vocabulary, size_t max_bytes, const GrammarLimits& limits = {})
+      : vocabulary_source_(std::move(vocabulary)), max_bytes_(max_bytes), limits_(limits) {}
 
-  /// Errors: as CompiledGrammar::compile.
+  /// Errors: as CompiledGrammar::compile, and as the vocabulary's source.
   Result<std::shared_ptr<const CompiledGrammar>> get(const GrammarSpec& spec);
 
   size_t num_grammars() const;
@@ -32,10 +38,13 @@ class GrammarCache {
     std::string key;
     std::shared_ptr<const CompiledGrammar> grammar;
   };
+  Result<std::shared_ptr<const GrammarVocabulary>> vocabulary();
   void make_room();
   size_t bytes_locked() const;
 
-  const std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  const VocabularySource vocabulary_source_;
+  std::mutex vocabulary_mutex_;
+  std::shared_ptr<const GrammarVocabulary> vocabulary_;  // null until its source was asked
   const size_t max_bytes_;
   const GrammarLimits limits_;
   mutable std::mutex mutex_;

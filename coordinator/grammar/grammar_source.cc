@@ -11,6 +11,7 @@
 #include "coordinator/grammar/json_schema.h"
 #include "coordinator/grammar/json_text.h"
 #include "coordinator/grammar/regex.h"
+#include "coordinator/grammar/tagged_series.h"
 
 namespace helios::grammar {
 namespace {
@@ -30,6 +31,8 @@ Result<NodeId> translate(const GrammarSpec& spec, const GrammarLimits& limits, G
       return translate_json_schema(spec.source, spec.space, limits, tree);
     case GrammarKind::kEbnf:
       return translate_ebnf(spec.source, limits.max_depth, tree);
+    case GrammarKind::kTaggedSeries:
+      return translate_tagged_series(spec.source, spec.space, limits, tree);
   }
   return Error{Errc::kInvalidArgument, "a kind of grammar that is not known"};
 }

@@ -8,11 +8,12 @@
 namespace helios {
 
 enum class GrammarKind : uint8_t {
-  kRegex,       // source: the expression; the whole text matches it
-  kChoice,      // source: a JSON array of strings; the text is one of them
-  kJsonObject,  // source: ignored; any JSON object
-  kJsonSchema,  // source: the schema, as JSON
-  kEbnf,        // source: rules of the GBNF form; see ebnf.h
+  kRegex,         // source: the expression; the whole text matches it
+  kChoice,        // source: a JSON array of strings; the text is one of them
+  kJsonObject,    // source: ignored; any JSON object
+  kJsonSchema,    // source: the schema, as JSON
+  kEbnf,          // source: rules of the GBNF form; see ebnf.h
+  kTaggedSeries,  // source: schemas' instances with text around them; see tagged_series.h
 };
 
 /// Where JSON text may hold white space, and only there: after {, [, the comma and the colon, before } and ].

@@ -1,5 +1,7 @@
 #include "coordinator/http/api.h"
 
+#include <algorithm>
+
 #include "coordinator/http/generation_reply.h"
 #include "coordinator/http/health.h"
 #include "coordinator/protocol/completions_request.h"
@@ -9,6 +11,8 @@
 
 namespace helios {
 namespace {
+
+constexpr size_t kGrammarCacheBytes = size_t{256} << 20;
 
 Error not_ready(const EngineStatus& status) {
   if (status.draining) return {Errc::kUnavailable, "the server is shutting down", ""};
@@ -23,7 +27,21 @@ std::string version_json() {
   return out;
 }
 
+/// Over the tokenizer's ids, which a model may have more of: those are no text.
+Result<std::shared_ptr<const GrammarVocabulary>> grammar_vocabulary(const Tokenizer& tokenizer,
+                                                                    const GenerationDefaults& defaults) {
+  int64_t size = tokenizer.vocab_size();
+  for (const TokenId id : defaults.eos_ids) size = std::max<int64_t>(size, int64_t{id} + 1);
+  auto vocabulary = GrammarVocabulary::from_tokenizer(tokenizer, size, defaults.eos_ids);
+  if (!vocabulary) return Error{Errc::kInternal, vocabulary.error().message, ""};
+  return vocabulary;
+}
+
 }  // namespace
+
+Api::Api(Parts parts)
+    : parts_(std::move(parts)),
+      grammars_([this] { return grammar_vocabulary(parts_.tokenizer, parts_.defaults); }, kGrammarCacheBytes) {}
 
 EngineStatus Api::status() const {
   EngineStatus status = parts_.engine.status();
@@ -39,7 +57,8 @@ Answer Api::completions(const HttpRequest& http, WakeUp wake) {
   const EngineStatus engine = status();
   if (engine.draining || !engine.ready || !engine.capabilities) return error_reply(not_ready(engine));
 
-  const ValidationContext context{parts_.tokenizer, *engine.capabilities, parts_.defaults, parts_.model, parts_.limits};
+  const ValidationContext context{parts_.tokenizer, *engine.capabilities, parts_.defaults,
+                                  parts_.model,     parts_.limits,        grammars_};
   Result<GenerationPlan> plan = plan_completions(std::move(*request), context);
   if (!plan) return error_reply(plan.error());
 

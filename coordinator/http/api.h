@@ -7,6 +7,7 @@
 #include <string>
 
 #include "coordinator/engine/engine_client.h"
+#include "coordinator/grammar/grammar_cache.h"
 #include "coordinator/http/metrics.h"
 #include "coordinator/http/router.h"
 #include "coordinator/protocol/identity.h"
@@ -27,7 +28,7 @@ class Api {
     ProtocolLimits limits;
     bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   };
-  explicit Api(Parts parts) : parts_(std::move(parts)) {}
+  explicit Api(Parts parts);
 
   void add_routes(Router& router);
 
@@ -42,6 +43,7 @@ class Api {
   void add_probes(Router& router);
 
   Parts parts_;
+  GrammarCache grammars_;
   std::atomic<bool> draining_ = false;
 };
 

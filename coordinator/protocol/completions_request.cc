@@ -5,6 +5,7 @@
 
 #include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/json_fields.h"
+#include "coordinator/protocol/structured_output_fields.h"
 
 namespace helios {
 namespace json = boost::json;
@@ -115,28 +116,6 @@ void read_logit_bias(JsonFields& fields, std::vector<std::pair<std::string, doub
   }
 }
 
-void read_response_format(JsonFields& fields, CompletionsRequest* request) {
-  const json::object* object = fields.object("response_format");
-  if (!object) return;
-  JsonFields nested(*object, "response_format.");
-  nested.string("type", &request->response_format);
-  if (!request->response_format) request->response_format = "";
-  if (const json::object* schema = nested.object("json_schema")) {
-    request->response_format_has_schema = schema->contains("schema");
-  }
-  if (nested.failed()) fields.fail(nested.error());
-}
-
-void read_structured_outputs(JsonFields& fields, CompletionsRequest* request) {
-  const json::object* object = fields.object("structured_outputs");
-  if (!object) return;
-  request->structured_outputs.emplace();
-  const JsonFields nested(*object);
-  for (const char* name : {"json", "regex", "choice", "grammar", "json_object", "structural_tag"}) {
-    if (nested.find(name)) request->structured_outputs->push_back(name);
-  }
-}
-
 void read_sampling(JsonFields& fields, CompletionsRequest* request) {
   fields.integer("max_tokens", &request->max_tokens);
   fields.integer("min_tokens", &request->min_tokens);
@@ -184,8 +163,7 @@ void read_refused_unless_neutral(JsonFields& fields, CompletionsRequest* request
   std::optional<std::vector<std::string>> bad_words;
   fields.strings("bad_words", &bad_words);
   if (bad_words) request->bad_words = std::move(*bad_words);
-  read_response_format(fields, request);
-  read_structured_outputs(fields, request);
+  request->structured = read_structured_output(fields);
   fields.string("suffix", &request->suffix);
   fields.string("cache_salt", &request->cache_salt);
   if (const json::value* budget = fields.find("thinking_token_budget")) {
@@ -194,8 +172,7 @@ void read_refused_unless_neutral(JsonFields& fields, CompletionsRequest* request
     else
       request->thinking_token_budget = budget->get_int64();
   }
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "prompt_embeds",
-                           "kv_transfer_params", "repetition_detection", "logits_processors"}) {
+  for (const char* name : {"prompt_embeds", "kv_transfer_params", "repetition_detection", "logits_processors"}) {
     if (fields.find(name) && request->unbuilt_field.empty()) request->unbuilt_field = name;
   }
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "coordinator/protocol/structured_output.h"
 
 namespace helios {
 
@@ -54,13 +55,11 @@ struct CompletionsRequest {
 
   std::optional<int64_t> logprobs, prompt_logprobs;
   std::optional<std::vector<int64_t>> logprob_token_ids;
+  StructuredOutputFields structured;
 
   // Known, and refused unless they change nothing.
   std::optional<double> length_penalty;
   std::vector<std::string> bad_words;
-  std::optional<std::string> response_format;  // its type
-  bool response_format_has_schema = false;
-  std::optional<std::vector<std::string>> structured_outputs;  // the members that are set
   std::optional<int64_t> thinking_token_budget;
   bool use_beam_search = false;
   std::string unbuilt_field;  // the first of the fields that have no neutral value but null

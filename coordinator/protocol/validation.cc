@@ -200,28 +200,16 @@ Status check_capabilities(const CompletionsRequest& request, const Capabilities&
 
 // Row 12, and the features that are known but not built. A value that changes nothing is accepted.
 
-Status check_structured_output(const CompletionsRequest& request) {
-  if (request.response_format) {
-    const std::string& type = *request.response_format;
-    if (type != "text" && type != "json_object" && type != "json_schema" && type != "structural_tag") {
-      return invalid_argument("response_format",
-                              "response_format.type must be text, json_object, json_schema or structural_tag");
-    }
-    if (type == "json_schema" && !request.response_format_has_schema) {
-      return invalid_argument("response_format", "response_format: json_schema needs json_schema.schema");
-    }
-    if (type != "text")
-      return not_implemented("response_format", "response_format: only text is built in this version");
-  }
-  if (request.structured_outputs) {
-    if (request.structured_outputs->size() != 1) {
-      return invalid_argument(
-          "structured_outputs",
-          fmt::format("structured_outputs needs exactly one constraint, got {}", request.structured_outputs->size()));
-    }
-    return not_implemented("structured_outputs", "structured_outputs is not built in this version");
-  }
-  return Ok{};
+/// Null: none was asked for.
+Result<std::shared_ptr<const CompiledGrammar>> compile_grammar(CompletionsRequest& request,
+                                                               const ValidationContext& context) {
+  Result<std::optional<StructuredOutput>> output = structured_output(std::move(request.structured));
+  if (!output) return output.error();
+  if (!*output) return std::shared_ptr<const CompiledGrammar>();
+  if (context.defaults.eos_ids.empty())
+    return invalid_argument((*output)->param,
+                            fmt::format("{}: this model has no EOS token to end the text with", (*output)->param));
+  return compile_structured_output(**output, context.grammars);
 }
 
 Status check_unbuilt(const CompletionsRequest& request) {
@@ -540,7 +528,8 @@ Result<GenerationPlan> plan_completions(CompletionsRequest request, const Valida
   HELIOS_RETURN_IF_ERROR(check_selected_ids(request, capabilities.vocab_size));
   HELIOS_RETURN_IF_ERROR(check_prompt_logprobs(request, max_logprobs));
   HELIOS_RETURN_IF_ERROR(check_capabilities(request, capabilities));
-  HELIOS_RETURN_IF_ERROR(check_structured_output(request));
+  Result<std::shared_ptr<const CompiledGrammar>> grammar = compile_grammar(request, context);
+  if (!grammar) return grammar.error();
   HELIOS_RETURN_IF_ERROR(check_unbuilt(request));
   HELIOS_RETURN_IF_ERROR(check_ids(request, capabilities.vocab_size));
 
@@ -550,6 +539,7 @@ Result<GenerationPlan> plan_completions(CompletionsRequest request, const Valida
   GenerationPlan plan{.prompts = std::move(*prompts), .n = request.n.value_or(1)};
   Result<std::vector<SequenceRequest>> sequences = make_sequences(request, plan, context, limit);
   if (!sequences) return sequences.error();
+  for (SequenceRequest& sequence : *sequences) sequence.grammar = *grammar;
   plan.sequences = std::move(*sequences);
   plan.output = output_options(request);
   plan.echo = request.echo;

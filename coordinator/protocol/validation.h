@@ -13,6 +13,7 @@
 #include "common/base/result.h"
 #include "common/contract/core_manifest.h"
 #include "coordinator/engine/engine_client.h"
+#include "coordinator/grammar/grammar_cache.h"
 #include "coordinator/output/sequence_output.h"
 #include "coordinator/protocol/completions_request.h"
 #include "coordinator/protocol/identity.h"
@@ -36,6 +37,7 @@ struct ValidationContext {
   const GenerationDefaults& defaults;
   const ServedModel& model;
   const ProtocolLimits& limits;
+  GrammarCache& grammars;
 };
 
 struct PlannedPrompt {

@@ -43,10 +43,13 @@ ROOMS = {
     "coordinator/completion": ["common/base", "common/contract"],
     "coordinator/output": ["coordinator/completion", "coordinator/tokenizer", "common/base", "common/contract"],
     "coordinator/protocol": ["coordinator/output", "coordinator/parser", "coordinator/tokenizer",
-                             "coordinator/completion", "coordinator/engine", "common/base", "common/contract"],
-    "coordinator/engine": ["coordinator/scheduler", "coordinator/submission", "coordinator/completion", "common"],
+                             "coordinator/completion", "coordinator/engine", "coordinator/grammar", "common/base",
+                             "common/contract"],
+    "coordinator/engine": ["coordinator/scheduler", "coordinator/submission", "coordinator/completion",
+                           "coordinator/grammar", "common"],
     "coordinator/http": ["coordinator/protocol", "coordinator/engine", "coordinator/tokenizer", "coordinator/output",
-                         "coordinator/parser", "coordinator/completion", "common/base", "common/contract"],
+                         "coordinator/parser", "coordinator/completion", "coordinator/grammar", "common/base",
+                         "common/contract"],
     "coordinator": ["coordinator", "common"],  # main.cc and config
     "deploy/launch": ["common/base", "common/launch", "common/net"],
 }

@@ -18,6 +18,8 @@ const char* const kRegexes[] = {"(?:a|b){2,30}[^\\w\\s]*\\p{L}+$", "^(x|yz?)*?\\
                                 "((((a{1,3}){2}){3})+|\\x41){0,5}"};
 const char* const kRules[] = {"root ::= \"a\" (b | [c-e]{2,4})* # c\nb ::= \"(\" root \")\" | \"\\u00e9\"?\n"};
 const char* const kChoices[] = {R"(["a","ab","\u00e9"])"};
+const char* const kSeries[] = {
+    R"({"begin":"<","between":"; ","end":">","max":null,"items":[{"begin":"{\"name\": \"f\", \"a\": ","schema":{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"integer"}}},"end":"}"},{"begin":"g","schema":true,"end":""}]})"};
 
 const std::string_view kPieces[] = {"{",
                                     "}",
@@ -124,6 +126,7 @@ int fuzz(GrammarKind kind, const char* const (&seeds)[N], int rounds) {
 TEST(GrammarFuzz, Schemas) { EXPECT_GT(fuzz(GrammarKind::kJsonSchema, kSchemas, 3000), 10); }
 TEST(GrammarFuzz, Regexes) { EXPECT_GT(fuzz(GrammarKind::kRegex, kRegexes, 2000), 300); }
 TEST(GrammarFuzz, Rules) { EXPECT_GT(fuzz(GrammarKind::kEbnf, kRules, 1500), 40); }
+TEST(GrammarFuzz, Series) { EXPECT_GT(fuzz(GrammarKind::kTaggedSeries, kSeries, 1500), 10); }
 TEST(GrammarFuzz, Choices) { EXPECT_GT(fuzz(GrammarKind::kChoice, kChoices, 500), 10); }
 
 // JSON that stays JSON: keywords put, and values exchanged, anywhere in a schema.
@@ -173,8 +176,8 @@ TEST(GrammarFuzz, RandomBytes) {
   for (int i = 0; i < 2000; ++i) {
     std::string source(random() % 40, ' ');
     for (char& c : source) c = static_cast<char>(random());
-    for (const GrammarKind kind :
-         {GrammarKind::kJsonSchema, GrammarKind::kRegex, GrammarKind::kEbnf, GrammarKind::kChoice})
+    for (const GrammarKind kind : {GrammarKind::kJsonSchema, GrammarKind::kRegex, GrammarKind::kEbnf,
+                                   GrammarKind::kChoice, GrammarKind::kTaggedSeries})
       use(kind, source, &random);
   }
 }

@@ -27,11 +27,13 @@ struct ProtocolFixture : ::testing::Test {
   ServedModel model{
       .name = "tiny", .root = "/models/tiny", .created = 1767225600, .fingerprint = "tiny-0.1.0-tp1-00000000"};
   ProtocolLimits limits;
+  // Ids that the tokenizer does not know are no text.
+  mutable GrammarCache grammars{GrammarVocabulary::from_tokenizer(*tokenizer, 300, {256, 257}).value(), 64u << 20};
 
   Result<GenerationPlan> plan(const std::string& body) const {
     Result<CompletionsRequest> request = parse_completions_request(body);
     if (!request) return request.error();
-    return plan_completions(std::move(*request), {*tokenizer, capabilities, defaults, model, limits});
+    return plan_completions(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars});
   }
 };
 

@@ -15,7 +15,10 @@ const char* const kSeeds[] = {
     R"({"model":"tiny","prompt":"Hello é 😀","max_tokens":4,"temperature":0.5,"logprobs":3,"stream":true,"stream_options":{"include_usage":true}})",
     R"({"prompt":[[1,2,3],[4]],"n":2,"seed":-9223372036854775808,"stop":["a","\u00e9\ud83d\ude00"],"logprobs":0,"logprob_token_ids":[5,6]})",
     R"({"prompt":["a","b"],"echo":true,"max_tokens":0,"top_p":1e-3,"top_k":5,"min_p":0.1,"stop_token_ids":[1,2],"logit_bias":{"5":0}})",
-    R"({"prompt":[1,2,3.0],"response_format":{"type":"json_schema","json_schema":{"schema":{}}},"structured_outputs":{"regex":"x"}})"};
+    R"({"prompt":[1,2,3.0],"response_format":{"type":"json_schema","json_schema":{"schema":{}}},"structured_outputs":{"regex":"x"}})",
+    R"({"prompt":"a","response_format":{"type":"json_schema","json_schema":{"name":"p","schema":{"type":"object","properties":{"a":{"enum":[1,"b"]}}}}}})",
+    R"({"prompt":"a","structured_outputs":{"regex":"([a-z]{2,5}|x)y","disable_any_whitespace":true}})",
+    R"({"prompt":"a","guided_grammar":"root ::= \"a\" [0-9]+ | \"b\"","guided_choice":null})"};
 
 const std::string_view kPieces[] = {"null",
                                     "true",

@@ -1,0 +1,104 @@
+#include "coordinator/protocol/structured_output.h"
+
+#include <utility>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <fmt/format.h>
+
+#include "coordinator/protocol/api_error.h"
+
+namespace helios {
+namespace {
+
+namespace json = boost::json;
+
+std::string quoted(std::string_view text) { return json::serialize(json::string(text.data(), text.size())); }
+
+/// A tool without members takes none: the schema says nothing of others, and a model would invent some.
+json::value parameters_of(const ToolSignature& tool) {
+  const json::object none{{"type", "object"}, {"properties", json::object()}, {"additionalProperties", false}};
+  if (tool.parameters.empty()) return none;
+  json::error_code failed;
+  json::value schema = json::parse(tool.parameters, failed);
+  if (failed) return json::string(tool.parameters);  // compiling says what is wrong with it
+  const json::object* object = schema.if_object();
+  if (object == nullptr) return schema;
+  bool silent = true;
+  for (const json::key_value_pair& member : *object) {
+    const bool no_properties =
+        member.key() == "properties" && member.value().is_object() && member.value().get_object().empty();
+    const bool no_required =
+        member.key() == "required" && member.value().is_array() && member.value().get_array().empty();
+    silent = silent && (no_properties || no_required || member.key() == "$schema" || member.key() == "title" ||
+                        member.key() == "description" || (member.key() == "type" && member.value() == "object"));
+  }
+  return silent ? json::value(none) : schema;
+}
+
+struct SeriesFrame {
+  std::string_view begin, between, end;        // of the calls
+  std::string_view call_begin, key, call_end;  // of one: call_begin NAME key ARGUMENTS call_end
+};
+
+SeriesFrame frame_of(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kNone:
+      break;
+    case ToolFormat::kHermes:
+      return {"", "\n", "", "<tool_call>\n{\"name\": ", ", \"arguments\": ", "}\n</tool_call>"};
+    case ToolFormat::kLlama3Json:
+      return {"", "; ", "", "{\"name\": ", ", \"parameters\": ", "}"};
+    case ToolFormat::kMistral:
+      return {"[TOOL_CALLS][", ", ", "]", "{\"name\": ", ", \"arguments\": ", "}"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::optional<StructuredOutput>> structured_output(StructuredOutputFields fields) {
+  if (fields.refused) return *std::move(fields.refused);
+  if (fields.constraints.empty()) return std::optional<StructuredOutput>();
+  if (fields.constraints.size() > 1) {
+    const std::string& second = fields.constraints[1].param;
+    return invalid_argument(
+        second, fmt::format("{} and {} cannot both constrain the text", fields.constraints[0].param, second));
+  }
+  return std::optional(std::move(fields.constraints[0]));
+}
+
+Result<std::shared_ptr<const CompiledGrammar>> compile_structured_output(const StructuredOutput& output,
+                                                                         GrammarCache& grammars) {
+  const auto refuse = [&](const Error& error) {
+    if (error.code == Errc::kInternal) return error;
+    return invalid_argument(output.param, fmt::format("{}: {}", output.param, error.message));
+  };
+  Result<std::shared_ptr<const CompiledGrammar>> grammar = grammars.get(output.spec);
+  if (!grammar) return refuse(grammar.error());
+  std::vector<uint32_t> words((*grammar)->vocabulary().mask_words());
+  if (Status first = GrammarMatcher(*grammar).fill_mask(words); !first) return refuse(first.error());
+  return grammar;
+}
+
+GrammarSpec tool_call_grammar(std::span<const ToolSignature> tools, bool parallel, ToolFormat format) {
+  const SeriesFrame frame = frame_of(format);
+  json::array items;
+  for (const ToolSignature& tool : tools) {
+    std::string begin(frame.call_begin);
+    begin += quoted(tool.name);
+    begin += frame.key;
+    items.push_back(json::object{{"begin", begin}, {"schema", parameters_of(tool)}, {"end", frame.call_end}});
+  }
+  const json::object series{{"begin", frame.begin},
+                            {"between", frame.between},
+                            {"end", frame.end},
+                            {"max", parallel ? json::value(nullptr) : json::value(1)},
+                            {"items", std::move(items)}};
+  return {.kind = GrammarKind::kTaggedSeries, .source = json::serialize(series)};
+}
+
+}  // namespace helios
