@@ -4,10 +4,12 @@
 
 #include "coordinator/http/generation_reply.h"
 #include "coordinator/http/health.h"
-#include "coordinator/protocol/completions_request.h"
+#include "coordinator/protocol/completions_plan.h"
+#include "coordinator/protocol/completions_response.h"
 #include "coordinator/protocol/json_writer.h"
 #include "coordinator/protocol/models.h"
 #include "coordinator/protocol/tokenize.h"
+#include "coordinator/protocol/validation.h"
 
 namespace helios {
 namespace {
@@ -74,7 +76,9 @@ Answer Api::completions(const HttpRequest& http, WakeUp wake) {
                      .created = unix_seconds(),
                      .model = parts_.model.name,
                      .fingerprint = parts_.model.fingerprint};
-  return std::make_unique<GenerationReply>(std::move(*plan), std::move(header), parts_.tokenizer, std::move(streams),
+  auto owned = std::make_unique<GenerationPlan>(std::move(*plan));
+  auto format = std::make_unique<CompletionsFormat>(*owned, std::move(header));
+  return std::make_unique<GenerationReply>(std::move(owned), std::move(format), parts_.tokenizer, std::move(streams),
                                            parts_.metrics, parts_.prompt_tokens_details);
 }
 

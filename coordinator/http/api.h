@@ -11,7 +11,7 @@
 #include "coordinator/http/metrics.h"
 #include "coordinator/http/router.h"
 #include "coordinator/protocol/identity.h"
-#include "coordinator/protocol/validation.h"
+#include "coordinator/protocol/generation_plan.h"
 #include "coordinator/tokenizer/generation_defaults.h"
 #include "coordinator/tokenizer/tokenizer.h"
 

@@ -29,25 +29,22 @@ OutputDelta zero_budget_delta() {
 
 }  // namespace
 
-GenerationReply::GenerationReply(GenerationPlan plan, ReplyHeader header, const Tokenizer& tokenizer,
-                                 std::vector<std::shared_ptr<SequenceStream>> streams, ServerMetrics& metrics,
-                                 bool prompt_tokens_details)
+GenerationReply::GenerationReply(std::unique_ptr<GenerationPlan> plan, std::unique_ptr<ReplyFormat> format,
+                                 const Tokenizer& tokenizer, std::vector<std::shared_ptr<SequenceStream>> streams,
+                                 ServerMetrics& metrics, bool prompt_tokens_details)
     : plan_(std::move(plan)),
-      header_(std::move(header)),
+      format_(std::move(format)),
       metrics_(metrics),
       prompt_tokens_details_(prompt_tokens_details),
-      choices_(plan_.num_choices()),
+      choices_(plan_->num_choices()),
       num_running_(choices_.size()) {
   HELIOS_CHECK(streams.empty() || streams.size() == choices_.size(), streams.size(), choices_.size());
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];
-    choice.prompt = static_cast<int64_t>(i) / plan_.n;
-    const PlannedPrompt& prompt = plan_.prompts[choice.prompt];
-    if (!streams.empty()) {
-      choice.stream = std::move(streams[i]);
-      choice.output.emplace(tokenizer, plan_.output, prompt.ids);
-    }
-    if (!plan_.stream) choice.collected.emplace(plan_.logprobs, plan_.return_token_ids, prompt.echo_text);
+    choice.prompt = static_cast<int64_t>(i) / plan_->n;
+    if (streams.empty()) continue;
+    choice.stream = std::move(streams[i]);
+    choice.output.emplace(tokenizer, plan_->output, plan_->prompts[choice.prompt].ids);
   }
 }
 
@@ -80,7 +77,11 @@ PendingReply::State GenerationReply::pump(std::string& events) {
     }
   }
   if (error_) return conclude_with_error(events);
-  if (num_running_ == 0) return plan_.stream ? finish_stream(events) : State::kReply;
+  if (num_running_ == 0) {
+    if (!plan_->stream) return State::kReply;
+    format_->end_stream(usage(), events);
+    return State::kStreamed;
+  }
   streamed_ |= !events.empty();
   return State::kWaiting;
 }
@@ -118,65 +119,40 @@ void GenerationReply::deliver(int64_t index, OutputDelta delta, std::string& eve
     if (choice.stream) choice.stream->cancel();  // a string stop is ours: the engine does not know of it
     metrics_.on_choice_finished(delta.finish->reason);
   }
-  if (plan_.stream) {
+  if (plan_->stream) {
     stream_delta(index, std::move(delta), events);
-  } else if (Status status = choice.collected->append(delta); !status) {
-    fail(std::move(status).error());
+  } else {
+    present(index, delta, events);
   }
 }
 
 void GenerationReply::stream_delta(int64_t index, OutputDelta delta, std::string& events) {
   Choice& choice = choices_[index];
-  if (plan_.stream_interval == 1) return write_chunk(index, delta, events);
+  if (plan_->stream_interval == 1) return present(index, delta, events);
   const bool at_once = !choice.started || delta.finish;
   append(choice.held, std::move(delta));
   const auto held = static_cast<int64_t>(choice.held.token_ids.size());
-  if (!at_once && held < std::min(plan_.stream_interval, kMaxTokensPerChunk)) return;
-  write_chunk(index, std::exchange(choice.held, {}), events);
+  if (!at_once && held < std::min(plan_->stream_interval, kMaxTokensPerChunk)) return;
+  present(index, std::exchange(choice.held, {}), events);
 }
 
-void GenerationReply::write_chunk(int64_t index, const OutputDelta& delta, std::string& events) {
+void GenerationReply::present(int64_t index, const OutputDelta& delta, std::string& events) {
   Choice& choice = choices_[index];
-  const PlannedPrompt& prompt = plan_.prompts[choice.prompt];
-  const StreamOptions& options = plan_.stream_options;
-  CompletionChunk chunk{.index = index, .token_ids = plan_.return_token_ids};
-  if (!choice.started) {
-    chunk.echo = prompt.echo_text;
-    chunk.prompt_token_ids = plan_.return_token_ids ? &prompt.ids : nullptr;
-    choice.started = true;
-  }
-  if (options.include_usage && options.continuous_usage_stats) {
-    chunk.usage = Usage{static_cast<int64_t>(prompt.ids.size()), choice.num_generated, cached_tokens(choice)};
-  }
-  chunk.fingerprint = num_running_ == 0 && !options.include_usage;
-  Result<std::string> json = completion_chunk(header_, chunk, delta, scratch_);
-  if (!json) return fail(json.error());
-  events += sse_event(*json);
-}
-
-PendingReply::State GenerationReply::finish_stream(std::string& events) {
-  if (plan_.stream_options.include_usage) events += sse_event(usage_chunk(header_, usage()));
-  events += kSseDone;
-  return State::kStreamed;
+  choice.started = true;
+  const auto prompt_tokens = static_cast<int64_t>(plan_->prompts[choice.prompt].ids.size());
+  const ChoiceProgress progress{.usage = {prompt_tokens, choice.num_generated, cached_tokens(choice)},
+                                .last = num_running_ == 0};
+  if (Status status = format_->take(index, delta, progress, events); !status) fail(std::move(status).error());
 }
 
 PendingReply::State GenerationReply::conclude_with_error(std::string& events) {
   cancel_running();
-  if (!plan_.stream || (!streamed_ && events.empty())) return State::kReply;  // still time for a real status
-  events += sse_event(error_json(*error_));
-  events += kSseDone;
+  if (!plan_->stream || (!streamed_ && events.empty())) return State::kReply;  // still time for a real status
+  format_->fail_stream(*error_, events);
   return State::kStreamed;
 }
 
-HttpReply GenerationReply::reply() {
-  if (error_) return error_reply(*error_);
-  std::string choices;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    if (i > 0) choices += ',';
-    choices_[i].collected->append_json(choices, static_cast<int64_t>(i), plan_.prompts[choices_[i].prompt].ids);
-  }
-  return json_reply(200, completion_reply(header_, choices, usage()));
-}
+HttpReply GenerationReply::reply() { return error_ ? error_reply(*error_) : json_reply(200, format_->reply(usage())); }
 
 std::optional<int64_t> GenerationReply::cached_tokens(const Choice& choice) const {
   return prompt_tokens_details_ ? std::optional(choice.cached_tokens) : std::nullopt;
@@ -185,9 +161,9 @@ std::optional<int64_t> GenerationReply::cached_tokens(const Choice& choice) cons
 /// A prompt counts once however many choices it has; what it found in the cache is what its first choice found.
 Usage GenerationReply::usage() const {
   Usage usage;
-  for (const PlannedPrompt& prompt : plan_.prompts) usage.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
+  for (const PlannedPrompt& prompt : plan_->prompts) usage.prompt_tokens += static_cast<int64_t>(prompt.ids.size());
   for (const Choice& choice : choices_) usage.completion_tokens += choice.num_generated;
-  for (size_t i = 0; i < choices_.size(); i += static_cast<size_t>(plan_.n)) {
+  for (size_t i = 0; i < choices_.size(); i += static_cast<size_t>(plan_->n)) {
     if (const auto cached = cached_tokens(choices_[i])) usage.cached_tokens = usage.cached_tokens.value_or(0) + *cached;
   }
   return usage;

@@ -1,5 +1,4 @@
-// One accepted completions request on its way back: token events of all its choices to a reply, or to a stream's
-// chunks.
+// One accepted request on its way back: token events of all its choices to a reply, or to a stream's chunks.
 //
 // Owns the choices' streams: destroying it cancels those that still run. It takes events only when the connection asks
 // (pump), so a slow client makes the streams fill and the engine pause, and nothing piles up here. Thread: the
@@ -15,15 +14,16 @@
 #include "coordinator/http/message.h"
 #include "coordinator/http/metrics.h"
 #include "coordinator/output/sequence_output.h"
-#include "coordinator/protocol/completions_response.h"
-#include "coordinator/protocol/validation.h"
+#include "coordinator/protocol/generation_plan.h"
+#include "coordinator/protocol/reply_format.h"
 
 namespace helios {
 
 class GenerationReply final : public PendingReply {
  public:
-  /// `streams`: one a choice, in choice order; none for a zero budget. `tokenizer` and `metrics` outlive this.
-  GenerationReply(GenerationPlan plan, ReplyHeader header, const Tokenizer& tokenizer,
+  /// `format` may borrow `*plan`. `streams`: one a choice, in choice order; none for a zero budget. `tokenizer` and
+  /// `metrics` outlive this.
+  GenerationReply(std::unique_ptr<GenerationPlan> plan, std::unique_ptr<ReplyFormat> format, const Tokenizer& tokenizer,
                   std::vector<std::shared_ptr<SequenceStream>> streams, ServerMetrics& metrics,
                   bool prompt_tokens_details = false);
   ~GenerationReply() override;
@@ -35,9 +35,8 @@ class GenerationReply final : public PendingReply {
  private:
   struct Choice {
     std::shared_ptr<SequenceStream> stream;
-    std::optional<SequenceOutput> output;       // none for a zero budget
-    std::optional<CompletionChoice> collected;  // plain replies
-    int64_t prompt = 0;                         // index
+    std::optional<SequenceOutput> output;  // none for a zero budget
+    int64_t prompt = 0;                    // index
     int64_t num_generated = 0;
     int64_t cached_tokens = 0;
     OutputDelta held;      // stream_interval: released, not yet sent
@@ -50,19 +49,17 @@ class GenerationReply final : public PendingReply {
   void deliver(int64_t index, OutputDelta delta, std::string& events);
   /// Holds the delta until stream_interval tokens are together; a choice's first and last go out at once.
   void stream_delta(int64_t index, OutputDelta delta, std::string& events);
-  void write_chunk(int64_t index, const OutputDelta& delta, std::string& events);
-  State finish_stream(std::string& events);
+  void present(int64_t index, const OutputDelta& delta, std::string& events);
   State conclude_with_error(std::string& events);
   void cancel_running();
   std::optional<int64_t> cached_tokens(const Choice& choice) const;
   Usage usage() const;
 
-  GenerationPlan plan_;
-  ReplyHeader header_;
+  const std::unique_ptr<GenerationPlan> plan_;
+  const std::unique_ptr<ReplyFormat> format_;
   ServerMetrics& metrics_;
   const bool prompt_tokens_details_;
   std::vector<Choice> choices_;
-  LogprobArrays scratch_;
   std::optional<Error> error_;
   size_t next_ = 0;  // the choice whose turn it is
   size_t num_running_ = 0;

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/base/result.h"
 
@@ -26,5 +27,9 @@ inline std::string error_json(const Error& error) { return error_json(to_api_err
 
 Error invalid_argument(std::string_view param, std::string message);
 Error not_implemented(std::string_view param, std::string message);
+
+/// Leaves a function whose Result is this room's kind of error.
+#define HELIOS_RETURN_IF_ERROR(expression) \
+  if (::helios::Status status_ = (expression); !status_) return std::move(status_).error()
 
 }  // namespace helios

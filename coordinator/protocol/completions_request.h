@@ -8,11 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/base/result.h"
-#include "coordinator/protocol/structured_output.h"
+#include "coordinator/protocol/generation_request.h"
 
 namespace helios {
 
@@ -24,45 +23,9 @@ struct PromptField {
   size_t size() const { return texts.size() + ids.size(); }
 };
 
-struct StreamOptions {
-  bool include_usage = false;
-  bool continuous_usage_stats = false;
-};
-
-struct CompletionsRequest {
-  std::optional<std::string> model, request_id, suffix, cache_salt;
+struct CompletionsRequest : GenerationRequest {
   PromptField prompt;
-  bool echo = false, stream = false;
-  bool has_stream_options = false;  // an object with members
-  StreamOptions stream_options;
-
-  std::optional<int64_t> max_tokens, min_tokens, n, best_of, top_k, seed, priority;
-  std::optional<double> temperature, top_p, min_p;
-  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
-  std::vector<std::pair<std::string, double>> logit_bias;  // keys as written
-  std::optional<std::vector<int64_t>> allowed_token_ids;
-  std::vector<std::string> stop;
-  std::vector<int64_t> stop_token_ids;
-  bool ignore_eos = false;
-  std::optional<int64_t> truncate_prompt_tokens;  // -1: what fits
-  std::optional<std::string> truncation_side;     // the end that is cut off; absent: "left"
-  std::optional<int64_t> stream_interval;
-  bool include_stop_str_in_output = false;
-  bool skip_special_tokens = true;
-  bool add_special_tokens = true;
-  bool return_tokens_as_token_ids = false;
-  bool return_token_ids = false;
-
-  std::optional<int64_t> logprobs, prompt_logprobs;
-  std::optional<std::vector<int64_t>> logprob_token_ids;
-  StructuredOutputFields structured;
-
-  // Known, and refused unless they change nothing.
-  std::optional<double> length_penalty;
-  std::vector<std::string> bad_words;
-  std::optional<int64_t> thinking_token_budget;
-  bool use_beam_search = false;
-  std::string unbuilt_field;  // the first of the fields that have no neutral value but null
+  std::optional<std::string> suffix;
 };
 
 /// Errors: kInvalidArgument with the field's path. Source: wire formats, 3.1 and rows 1, 2 of section 10.

@@ -5,47 +5,7 @@
 namespace helios {
 namespace {
 
-void write_header(JsonWriter& json, const ReplyHeader& header) {
-  json.key("id").string(header.id);
-  json.key("object").string("text_completion");
-  json.key("created").integer(header.created);
-  json.key("model").string(header.model);
-}
-
-void write_ids(JsonWriter& json, std::string_view name, const std::vector<TokenId>* ids) {
-  json.key(name);
-  if (!ids) {
-    json.null();
-    return;
-  }
-  json.begin_array();
-  for (const TokenId id : *ids) json.integer(id);
-  json.end_array();
-}
-
-void write_finish(JsonWriter& json, const std::optional<OutputFinish>& finish) {
-  json.key("finish_reason");
-  finish ? json.string(finish->reason) : json.null();
-  json.key("stop_reason");
-  if (finish && finish->stop_string) {
-    json.string(*finish->stop_string);
-  } else if (finish && finish->stop_token) {
-    json.integer(*finish->stop_token);
-  } else {
-    json.null();
-  }
-}
-
-void write_usage(JsonWriter& json, const Usage& usage) {
-  json.key("usage").begin_object();
-  json.key("prompt_tokens").integer(usage.prompt_tokens);
-  json.key("total_tokens").integer(usage.prompt_tokens + usage.completion_tokens);
-  json.key("completion_tokens").integer(usage.completion_tokens);
-  if (!usage.cached_tokens) return;
-  json.key("prompt_tokens_details").begin_object();
-  json.key("cached_tokens").integer(*usage.cached_tokens);
-  json.end_object();
-}
+constexpr std::string_view kObject = "text_completion";
 
 }  // namespace
 
@@ -58,7 +18,7 @@ Result<std::string> completion_chunk(const ReplyHeader& header, const Completion
   std::string out;
   JsonWriter json(out);
   json.begin_object();
-  write_header(json, header);
+  write_header(json, header, kObject);
   json.key("choices").begin_array().begin_object();
   json.key("index").integer(chunk.index);
   json.key("text");
@@ -70,24 +30,8 @@ Result<std::string> completion_chunk(const ReplyHeader& header, const Completion
   write_ids(json, "prompt_token_ids", chunk.prompt_token_ids);
   write_ids(json, "token_ids", chunk.token_ids ? &delta.token_ids : nullptr);
   json.end_object().end_array();
-  if (chunk.usage) {
-    write_usage(json, *chunk.usage);
-    json.end_object();
-  }
+  if (chunk.usage) write_chunk_usage(json, *chunk.usage);
   if (chunk.fingerprint) json.key("system_fingerprint").string(header.fingerprint);
-  json.end_object();
-  return out;
-}
-
-std::string usage_chunk(const ReplyHeader& header, const Usage& usage) {
-  std::string out;
-  JsonWriter json(out);
-  json.begin_object();
-  write_header(json, header);
-  json.key("choices").begin_array().end_array();
-  write_usage(json, usage);
-  json.end_object();
-  json.key("system_fingerprint").string(header.fingerprint);
   json.end_object();
   return out;
 }
@@ -129,26 +73,58 @@ std::string completion_reply(const ReplyHeader& header, std::string_view choices
   out.reserve(choices_json.size() + 512);
   JsonWriter json(out);
   json.begin_object();
-  write_header(json, header);
+  write_header(json, header, kObject);
   json.key("choices").begin_array().raw(choices_json).end_array();
   json.key("service_tier").null();
   json.key("system_fingerprint").string(header.fingerprint);
-  write_usage(json, usage);
-  if (!usage.cached_tokens) json.key("prompt_tokens_details").null();
-  json.key("completion_tokens_details").null();
-  json.end_object();
+  write_reply_usage(json, usage);
   json.key("kv_transfer_params").null();
   json.end_object();
   return out;
 }
 
-std::string sse_event(std::string_view json) {
-  std::string event;
-  event.reserve(json.size() + 8);
-  event += "data: ";
-  event += json;
-  event += "\n\n";
-  return event;
+CompletionsFormat::CompletionsFormat(const GenerationPlan& plan, ReplyHeader header)
+    : plan_(plan), header_(std::move(header)), started_(plan.num_choices()) {
+  if (plan_.stream) return;
+  choices_.reserve(plan_.num_choices());
+  for (size_t i = 0; i < plan_.num_choices(); ++i) {
+    choices_.emplace_back(plan_.logprobs, plan_.return_token_ids, prompt_of(static_cast<int64_t>(i)).echo_text);
+  }
+}
+
+Status CompletionsFormat::take(int64_t index, const OutputDelta& delta, const ChoiceProgress& progress,
+                               std::string& events) {
+  if (!plan_.stream) return choices_[static_cast<size_t>(index)].append(delta);
+  const PlannedPrompt& prompt = prompt_of(index);
+  const StreamOptions& options = plan_.stream_options;
+  CompletionChunk chunk{.index = index, .token_ids = plan_.return_token_ids};
+  if (!started_[static_cast<size_t>(index)]) {
+    chunk.echo = prompt.echo_text;
+    chunk.prompt_token_ids = plan_.return_token_ids ? &prompt.ids : nullptr;
+    started_[static_cast<size_t>(index)] = true;
+  }
+  if (options.include_usage && options.continuous_usage_stats) chunk.usage = progress.usage;
+  chunk.fingerprint = progress.last && delta.finish && !options.include_usage;
+  Result<std::string> json = completion_chunk(header_, chunk, delta, scratch_);
+  if (!json) return json.error();
+  events += sse_event(*json);
+  return Ok{};
+}
+
+void CompletionsFormat::end_stream(const Usage& usage, std::string& events) {
+  if (plan_.stream_options.include_usage) events += sse_event(usage_chunk(header_, kObject, usage));
+  events += kSseDone;
+}
+
+void CompletionsFormat::fail_stream(const Error& error, std::string& events) { append_stream_error(events, error); }
+
+std::string CompletionsFormat::reply(const Usage& usage) {
+  std::string choices;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (i > 0) choices += ',';
+    choices_[i].append_json(choices, static_cast<int64_t>(i), prompt_of(static_cast<int64_t>(i)).ids);
+  }
+  return completion_reply(header_, choices, usage);
 }
 
 }  // namespace helios

@@ -12,24 +12,11 @@
 
 #include "common/base/result.h"
 #include "coordinator/output/sequence_output.h"
-#include "coordinator/protocol/identity.h"
+#include "coordinator/protocol/generation_plan.h"
 #include "coordinator/protocol/logprob_json.h"
+#include "coordinator/protocol/reply_format.h"
 
 namespace helios {
-
-/// What all chunks of a reply share.
-struct ReplyHeader {
-  std::string id;  // cmpl-...
-  int64_t created = 0;
-  std::string model;
-  std::string fingerprint;
-};
-
-struct Usage {
-  int64_t prompt_tokens = 0;
-  int64_t completion_tokens = 0;
-  std::optional<int64_t> cached_tokens;  // of the prompt's; only when the server shows details
-};
 
 /// One chunk of a stream: what one step of one choice released.
 struct CompletionChunk {
@@ -44,9 +31,6 @@ struct CompletionChunk {
 /// Errors: kInternal when a value to be reported is NaN. `scratch` is only there to be reused.
 Result<std::string> completion_chunk(const ReplyHeader& header, const CompletionChunk& chunk, const OutputDelta& delta,
                                      LogprobArrays& scratch);
-
-/// The extra chunk of stream_options.include_usage.
-std::string usage_chunk(const ReplyHeader& header, const Usage& usage);
 
 /// One choice of a plain reply, collected delta by delta.
 class CompletionChoice {
@@ -68,8 +52,24 @@ class CompletionChoice {
 /// `choices_json`: the choices' objects in index order, comma-separated.
 std::string completion_reply(const ReplyHeader& header, std::string_view choices_json, const Usage& usage);
 
-/// Frames one event of a stream.
-std::string sse_event(std::string_view json);
-inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
+class CompletionsFormat final : public ReplyFormat {
+ public:
+  /// `plan` outlives this object.
+  CompletionsFormat(const GenerationPlan& plan, ReplyHeader header);
+
+  Status take(int64_t index, const OutputDelta& delta, const ChoiceProgress& progress, std::string& events) override;
+  void end_stream(const Usage& usage, std::string& events) override;
+  void fail_stream(const Error& error, std::string& events) override;
+  std::string reply(const Usage& usage) override;
+
+ private:
+  const PlannedPrompt& prompt_of(int64_t index) const { return plan_.prompts[static_cast<size_t>(index / plan_.n)]; }
+
+  const GenerationPlan& plan_;
+  const ReplyHeader header_;
+  std::vector<bool> started_;              // streams: the choice's first chunk is out
+  std::vector<CompletionChoice> choices_;  // plain replies
+  LogprobArrays scratch_;
+};
 
 }  // namespace helios

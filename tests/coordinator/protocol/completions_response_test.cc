@@ -88,13 +88,13 @@ TEST(CompletionChunk, MatchesTheDocumentedExample) {
       R"("finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]})"
       "\n\n");
   EXPECT_EQ(
-      usage_chunk(kHeader, {1, 2}),
+      usage_chunk(kHeader, "text_completion", {1, 2}),
       R"({"id":"cmpl-7","object":"text_completion","created":1767225600,"model":"demo-7b","choices":[],)"
       R"("usage":{"prompt_tokens":1,"total_tokens":3,"completion_tokens":2},"system_fingerprint":"demo-1.0-tp1-9f8e7d6c"})");
 }
 
 TEST(CompletionUsage, ShowsCachedTokensOnlyWithDetails) {
-  EXPECT_NE(usage_chunk(kHeader, {10, 2, 8})
+  EXPECT_NE(usage_chunk(kHeader, "text_completion", {10, 2, 8})
                 .find(R"("usage":{"prompt_tokens":10,"total_tokens":12,"completion_tokens":2,)"
                       R"("prompt_tokens_details":{"cached_tokens":8}},"system_fingerprint")"),
             std::string::npos);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "coordinator/protocol/validation.h"
+#include "coordinator/protocol/completions_plan.h"
 #include "tests/coordinator/protocol/tiny_tokenizer.h"
 
 namespace helios::testing {

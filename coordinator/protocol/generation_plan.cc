@@ -1,0 +1,210 @@
+#include "coordinator/protocol/generation_plan.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "coordinator/protocol/api_error.h"
+#include "coordinator/protocol/validation.h"
+
+namespace helios {
+namespace {
+
+constexpr double kGreedyBelow = 1e-5;
+
+/// The budget of one prompt: what was asked, or the default cut to what the context still holds.
+Result<int64_t> token_budget(const GenerationRequest& request, size_t prompt_tokens, int64_t limit,
+                             const EndpointRules& rules) {
+  const auto tokens = static_cast<int64_t>(prompt_tokens);
+  if (request.max_tokens) {
+    if (*request.max_tokens > limit || tokens + *request.max_tokens > limit)
+      return too_long(tokens, request, limit, rules);
+    return *request.max_tokens;
+  }
+  if (tokens + 1 > limit) return too_long(tokens, request, limit, rules);
+  return std::min(rules.default_max_tokens.value_or(limit), limit - tokens);
+}
+
+/// Logit bias, allowed ids and penalties, in what a rank takes: distinct ids, clamped values, nothing that is neutral.
+void set_transformations(const GenerationRequest& request, const ValidationContext& context, SamplingParams* sampling) {
+  for (const auto& [key, value] : request.logit_bias) {
+    const double bias = std::clamp<double>(value, -kMaxBias, kMaxBias);
+    if (bias != 0.0)
+      sampling->logit_bias.push_back({*bias_id(key, context.capabilities.vocab_size), static_cast<float>(bias)});
+  }
+  if (request.allowed_token_ids) {
+    sampling->allowed_ids.assign(request.allowed_token_ids->begin(), request.allowed_token_ids->end());
+    std::sort(sampling->allowed_ids.begin(), sampling->allowed_ids.end());
+    const auto end = std::unique(sampling->allowed_ids.begin(), sampling->allowed_ids.end());
+    sampling->allowed_ids.erase(end, sampling->allowed_ids.end());
+  }
+  sampling->repetition_penalty =
+      static_cast<float>(request.repetition_penalty.value_or(context.defaults.repetition_penalty.value_or(1.0f)));
+  sampling->frequency_penalty = static_cast<float>(request.frequency_penalty.value_or(0.0));
+  sampling->presence_penalty = static_cast<float>(request.presence_penalty.value_or(0.0));
+}
+
+/// Before min_tokens neither EOS nor a stop id can be sampled: something else must be allowed.
+Status check_anything_left(const SamplingParams& sampling) {
+  if (sampling.allowed_ids.empty() || sampling.min_tokens == 0) return Ok{};
+  for (const TokenId id : sampling.allowed_ids) {
+    const bool stops = std::find(sampling.stop_ids.begin(), sampling.stop_ids.end(), id) != sampling.stop_ids.end();
+    if (id != sampling.eos_id && !stops) return Ok{};
+  }
+  return invalid_argument("allowed_token_ids",
+                          "allowed_token_ids: only EOS and stop ids are allowed, and none of them before min_tokens");
+}
+
+Result<SamplingParams> sampling_params(const GenerationRequest& request, const ValidationContext& context) {
+  const GenerationDefaults& defaults = context.defaults;
+  SamplingParams sampling;
+  const double temperature = request.temperature.value_or(defaults.temperature.value_or(1.0f));
+  sampling.temperature = temperature < kGreedyBelow ? 0.0f : static_cast<float>(temperature);
+  sampling.top_p = static_cast<float>(request.top_p.value_or(defaults.top_p.value_or(1.0f)));
+  if (!(sampling.top_p > 0.0f)) return invalid_argument("top_p", "top_p is too small for a 32-bit number");
+  const int64_t top_k = request.top_k.value_or(defaults.top_k.value_or(0));
+  sampling.top_k = top_k <= 0 || top_k >= context.capabilities.vocab_size ? 0 : static_cast<int32_t>(top_k);
+  sampling.min_p = static_cast<float>(request.min_p.value_or(defaults.min_p.value_or(0.0f)));
+  sampling.min_tokens = static_cast<int32_t>(request.min_tokens.value_or(0));
+  sampling.ignore_eos = request.ignore_eos;
+  if (!defaults.eos_ids.empty()) sampling.eos_id = defaults.eos_ids.front();
+  std::unordered_set<TokenId> seen;
+  const auto add_stop = [&](int64_t id) {
+    if (seen.insert(static_cast<TokenId>(id)).second) sampling.stop_ids.push_back(static_cast<TokenId>(id));
+  };
+  for (const int64_t id : request.stop_token_ids) add_stop(id);
+  for (size_t i = 1; i < defaults.eos_ids.size() && !request.ignore_eos; ++i) add_stop(defaults.eos_ids[i]);
+  if (sampling.stop_ids.size() > kMaxStopIds) {
+    return invalid_argument("stop_token_ids",
+                            fmt::format("stop_token_ids: at most {} ids, the model's own included, got {}", kMaxStopIds,
+                                        sampling.stop_ids.size()));
+  }
+  set_transformations(request, context, &sampling);
+  HELIOS_RETURN_IF_ERROR(check_anything_left(sampling));
+  return sampling;
+}
+
+OutputOptions output_options(GenerationRequest& request) {
+  return {.skip_special_tokens = request.skip_special_tokens,
+          .stop = std::move(request.stop),
+          .include_stop_str_in_output = request.include_stop_str_in_output,
+          .tokens_as_token_ids = request.return_tokens_as_token_ids,
+          .min_tokens = request.min_tokens.value_or(0)};
+}
+
+Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& request, const GenerationPlan& plan,
+                                                    const ValidationContext& context, const EndpointRules& rules) {
+  Result<SamplingParams> sampling = sampling_params(request, context);
+  if (!sampling) return sampling.error();
+  const bool seeded = request.seed && *request.seed != -1;
+  std::vector<SequenceRequest> sequences;
+  for (const PlannedPrompt& prompt : plan.prompts) {
+    Result<int64_t> budget = token_budget(request, prompt.ids.size(), context_limit(context.capabilities), rules);
+    if (!budget) return budget.error();
+    if (*budget == 0) continue;
+    for (int64_t i = 0; i < plan.n; ++i) {
+      SequenceRequest sequence{.prompt = prompt.ids, .sampling = *sampling};
+      sequence.sampling.max_tokens = static_cast<int32_t>(*budget);
+      sequence.sampling.min_tokens = std::min(sequence.sampling.min_tokens, sequence.sampling.max_tokens);
+      sequence.sampling.seed = seeded ? choice_seed(static_cast<uint64_t>(*request.seed), i) : random_bits();
+      sequence.logprobs = request.logprobs.has_value();
+      sequence.num_logprobs = static_cast<int32_t>(request.logprobs.value_or(0));
+      if (request.logprob_token_ids) {
+        sequence.logprob_token_ids.assign(request.logprob_token_ids->begin(), request.logprob_token_ids->end());
+      }
+      sequence.priority = request.priority.value_or(0);
+      sequence.cache_salt = request.cache_salt.value_or("");
+      sequences.push_back(std::move(sequence));
+    }
+  }
+  return sequences;
+}
+
+}  // namespace
+
+Error too_long(int64_t prompt_tokens, const GenerationRequest& request, int64_t limit, const EndpointRules& rules) {
+  const std::optional<int64_t> budget = request.max_tokens ? request.max_tokens : rules.default_max_tokens;
+  return invalid_argument(
+      rules.prompt_field,
+      fmt::format("this model's maximum context length is {} tokens; the prompt has {}{}", limit, prompt_tokens,
+                  budget ? fmt::format(" and {} is {}", rules.max_tokens_field, *budget) : ""));
+}
+
+Result<std::optional<int64_t>> prompt_room(const GenerationRequest& request, int64_t limit,
+                                           const EndpointRules& rules) {
+  if (!request.truncate_prompt_tokens) return std::optional<int64_t>();
+  int64_t kept = *request.truncate_prompt_tokens;
+  if (kept == -1) {
+    const int64_t budget = request.max_tokens.value_or(rules.default_max_tokens.value_or(1));
+    if (budget >= limit) {
+      return invalid_argument("truncate_prompt_tokens",
+                              fmt::format("truncate_prompt_tokens: {} = {} leaves nothing of the context of {} tokens "
+                                          "for a prompt",
+                                          rules.max_tokens_field, budget, limit));
+    }
+    kept = limit - budget;
+  }
+  if (kept > limit) {
+    return invalid_argument(
+        "truncate_prompt_tokens",
+        fmt::format("truncate_prompt_tokens={} is greater than the context of {} tokens", kept, limit));
+  }
+  return std::optional<int64_t>(kept);
+}
+
+void truncate_prompt(std::vector<TokenId>& ids, int64_t kept, bool cut_left, size_t fixed_front, size_t fixed_back) {
+  const size_t size = static_cast<size_t>(kept);
+  if (ids.size() <= size) return;
+  if (fixed_front + fixed_back >= size) fixed_front = fixed_back = 0;
+  const size_t excess = ids.size() - size;
+  const auto first = cut_left ? ids.begin() + static_cast<ptrdiff_t>(fixed_front)
+                              : ids.end() - static_cast<ptrdiff_t>(fixed_back + excess);
+  ids.erase(first, first + static_cast<ptrdiff_t>(excess));
+}
+
+bool cuts_left(const GenerationRequest& request) { return request.truncation_side.value_or("left") == "left"; }
+
+Status check_prompt_ids(const std::vector<TokenId>& ids, int64_t vocab_size, std::string_view field) {
+  for (const TokenId id : ids) {
+    if (id >= 0 && id < vocab_size) continue;
+    return invalid_argument(field,
+                            fmt::format("{}: its token id {} is out of vocabulary, [0, {})", field, id, vocab_size));
+  }
+  return Ok{};
+}
+
+Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<PlannedPrompt> prompts,
+                                 std::shared_ptr<const CompiledGrammar> grammar, const ValidationContext& context,
+                                 const EndpointRules& rules) {
+  GenerationPlan plan{.prompts = std::move(prompts), .n = request.n.value_or(1)};
+  Result<std::vector<SequenceRequest>> sequences = make_sequences(request, plan, context, rules);
+  if (!sequences) return sequences.error();
+  for (SequenceRequest& sequence : *sequences) sequence.grammar = grammar;
+  plan.sequences = std::move(*sequences);
+  plan.output = output_options(request);
+  plan.echo = request.echo;
+  plan.stream = request.stream;
+  plan.stream_interval = request.stream_interval.value_or(1);
+  plan.stream_options = request.stream_options;
+  plan.logprobs = request.logprobs.has_value();
+  plan.return_token_ids = request.return_token_ids;
+  plan.request_id = request.request_id.value_or("");
+  return plan;
+}
+
+uint64_t choice_seed(uint64_t seed, int64_t i) {
+  if (i == 0) return seed;
+  // splitmix64: neighbouring choices of one seed must not be the first choices of neighbouring seeds.
+  uint64_t z = seed + static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+int64_t context_limit(const Capabilities& capabilities) {
+  const int64_t kv_positions = static_cast<int64_t>(capabilities.kv_num_blocks) * capabilities.kv_block_size;
+  return kv_positions > 0 ? std::min<int64_t>(capabilities.max_model_len, kv_positions) : capabilities.max_model_len;
+}
+
+}  // namespace helios

@@ -1,0 +1,105 @@
+// What an accepted request becomes: sequences for the engine, options for the text, and how the reply is to look.
+//
+// One plan for every generating endpoint; they differ in how they get their prompts. Thread: the connection's strand.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/contract/core_manifest.h"
+#include "coordinator/engine/engine_client.h"
+#include "coordinator/grammar/grammar_cache.h"
+#include "coordinator/output/sequence_output.h"
+#include "coordinator/protocol/generation_request.h"
+#include "coordinator/protocol/identity.h"
+#include "coordinator/tokenizer/generation_defaults.h"
+#include "coordinator/tokenizer/tokenizer.h"
+
+namespace helios {
+
+struct ProtocolLimits {
+  int64_t max_prompts = 1024;
+  int64_t max_n = 16384;
+  int64_t max_choices = 2048;  // prompts x n
+  int64_t max_stop_strings = 64;
+  int64_t max_stop_bytes = 65536;
+};
+
+/// Borrowed for a request's validation; all of it outlives the server's connections.
+struct ValidationContext {
+  const Tokenizer& tokenizer;
+  const Capabilities& capabilities;
+  const GenerationDefaults& defaults;
+  const ServedModel& model;
+  const ProtocolLimits& limits;
+  GrammarCache& grammars;
+};
+
+struct PlannedPrompt {
+  std::string echo_text;  // what comes before the generated text; only filled under echo
+  std::vector<TokenId> ids;
+  std::optional<std::string> text;  // chat: the rendered conversation, under return_prompt_text
+};
+
+/// An accepted request. Choice index = prompt index * n + i; `sequences` has that order, and is empty for a zero
+/// budget.
+struct GenerationPlan {
+  std::vector<PlannedPrompt> prompts;
+  int64_t n = 1;
+  std::vector<SequenceRequest> sequences;
+  OutputOptions output;
+  bool echo = false;
+  bool stream = false;
+  int64_t stream_interval = 1;  // tokens a chunk, after a choice's first
+  StreamOptions stream_options;
+  bool logprobs = false;
+  bool return_token_ids = false;
+  std::string request_id;  // the client's own, or empty
+
+  size_t num_choices() const { return prompts.size() * static_cast<size_t>(n); }
+};
+
+/// In what the endpoints differ where they check the same things.
+struct EndpointRules {
+  std::string_view prompt_field = "prompt";           // to blame when the prompt does not fit
+  std::string_view alternatives_field = "logprobs";   // how many natural alternatives
+  std::string_view ask_logprobs = "\"logprobs\": 0";  // what to send for entries without alternatives
+  std::string_view max_tokens_field = "max_tokens";
+  std::optional<int64_t> default_max_tokens;  // none: what the context still holds
+  bool zero_budget = false;                   // max_tokens: 0 is allowed
+};
+
+/// How many tokens a prompt may keep under truncate_prompt_tokens; empty when it is not to be cut.
+Result<std::optional<int64_t>> prompt_room(const GenerationRequest& request, int64_t limit, const EndpointRules& rules);
+
+/// Cuts `ids` to `kept`, without the `fixed_front` and `fixed_back` ids that the tokenizer put around a text: those
+/// stay while there is room for more than them.
+void truncate_prompt(std::vector<TokenId>& ids, int64_t kept, bool cut_left, size_t fixed_front = 0,
+                     size_t fixed_back = 0);
+/// The end that truncation_side names.
+bool cuts_left(const GenerationRequest& request);
+
+/// A tokenizer may know more than the model: its added tokens can lie past the last row of the embedding.
+Status check_prompt_ids(const std::vector<TokenId>& ids, int64_t vocab_size, std::string_view field);
+
+/// Row 14: the prompt does not fit.
+Error too_long(int64_t prompt_tokens, const GenerationRequest& request, int64_t limit, const EndpointRules& rules);
+
+/// The sequences of checked prompts, and the options of their text. `grammar`: what the text must be; may be null.
+/// Errors: kInvalidArgument, with the field.
+Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<PlannedPrompt> prompts,
+                                 std::shared_ptr<const CompiledGrammar> grammar, const ValidationContext& context,
+                                 const EndpointRules& rules);
+
+/// Seed of choice `i` of a request with seed `seed`: the seed itself for the first, independent streams for the others.
+uint64_t choice_seed(uint64_t seed, int64_t i);
+
+/// The most positions a sequence can ever hold: the model's limit, or all of the KV cache if that is less.
+int64_t context_limit(const Capabilities& capabilities);
+
+}  // namespace helios

@@ -1,0 +1,95 @@
+#include "coordinator/protocol/reply_format.h"
+
+#include "coordinator/protocol/api_error.h"
+#include "coordinator/protocol/json_writer.h"
+
+namespace helios {
+namespace {
+
+void write_counts(JsonWriter& json, const Usage& usage) {
+  json.key("usage").begin_object();
+  json.key("prompt_tokens").integer(usage.prompt_tokens);
+  json.key("total_tokens").integer(usage.prompt_tokens + usage.completion_tokens);
+  json.key("completion_tokens").integer(usage.completion_tokens);
+  if (!usage.cached_tokens) return;
+  json.key("prompt_tokens_details").begin_object();
+  json.key("cached_tokens").integer(*usage.cached_tokens);
+  json.end_object();
+}
+
+}  // namespace
+
+void write_header(JsonWriter& json, const ReplyHeader& header, std::string_view object) {
+  json.key("id").string(header.id);
+  json.key("object").string(object);
+  json.key("created").integer(header.created);
+  json.key("model").string(header.model);
+}
+
+void write_stop_reason(JsonWriter& json, const std::optional<OutputFinish>& finish) {
+  json.key("stop_reason");
+  if (finish && finish->stop_string) {
+    json.string(*finish->stop_string);
+  } else if (finish && finish->stop_token) {
+    json.integer(*finish->stop_token);
+  } else {
+    json.null();
+  }
+}
+
+void write_finish(JsonWriter& json, const std::optional<OutputFinish>& finish) {
+  json.key("finish_reason");
+  finish ? json.string(finish->reason) : json.null();
+  write_stop_reason(json, finish);
+}
+
+void write_ids(JsonWriter& json, std::string_view name, const std::vector<TokenId>* ids) {
+  json.key(name);
+  if (!ids) {
+    json.null();
+    return;
+  }
+  json.begin_array();
+  for (const TokenId id : *ids) json.integer(id);
+  json.end_array();
+}
+
+void write_chunk_usage(JsonWriter& json, const Usage& usage) {
+  write_counts(json, usage);
+  json.end_object();
+}
+
+void write_reply_usage(JsonWriter& json, const Usage& usage) {
+  write_counts(json, usage);
+  if (!usage.cached_tokens) json.key("prompt_tokens_details").null();
+  json.key("completion_tokens_details").null();
+  json.end_object();
+}
+
+std::string usage_chunk(const ReplyHeader& header, std::string_view object, const Usage& usage) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object();
+  write_header(json, header, object);
+  json.key("choices").begin_array().end_array();
+  write_chunk_usage(json, usage);
+  json.key("system_fingerprint").string(header.fingerprint);
+  json.end_object();
+  return out;
+}
+
+std::string sse_event(std::string_view json) {
+  std::string event;
+  event.reserve(json.size() + 8);
+  event += "data: ";
+  event += json;
+  event += "\n\n";
+  return event;
+}
+
+void append_stream_error(std::string& events, const Error& error) {
+  events += sse_event(error_json(error));
+  events += kSseDone;
+}
+
+}  // namespace helios
