@@ -22,6 +22,7 @@ struct CoordinatorConfig {
   std::string rank_endpoint;
   std::optional<ClusterKey> cluster_key;
   std::string collective = "auto";
+  std::string chat_template;  // a file, in place of the model's own; empty: the model's
   bool prefix_cache = true;
   bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   size_t max_waiting = 1024;

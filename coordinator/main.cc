@@ -25,6 +25,7 @@
 #include "coordinator/http/api.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/metrics.h"
+#include "coordinator/template/chat_template.h"
 #include "coordinator/tokenizer/generation_defaults.h"
 #include "coordinator/tokenizer/tokenizer.h"
 
@@ -114,6 +115,18 @@ ServedModel served_model(const CoordinatorConfig& config) {
           .fingerprint = system_fingerprint(config.served_model_name, config.world_size, configuration)};
 }
 
+/// The model's own templates are a service: without them, or with ones that this server cannot read, everything but
+/// chat still works, and chat says why it does not. A file that the operator names has to be right.
+Result<ChatTemplates> load_chat_templates(const CoordinatorConfig& config) {
+  auto loaded = ChatTemplate::load(config.model_dir, config.chat_template);
+  if (loaded) return ChatTemplates{.loaded = *loaded, .reason = ""};
+  if (!config.chat_template.empty()) return loaded.error();
+  if (loaded.error().code == Errc::kNotFound)
+    return ChatTemplates{.loaded = nullptr, .reason = "the model has no chat template"};
+  log_warning("chat_template_unusable", "reason={}", loaded.error().message);
+  return ChatTemplates{.loaded = nullptr, .reason = "the model's chat template cannot be used"};
+}
+
 /// Readiness off, then running requests get their time. A second signal ends it all at once: that signal, else 0.
 int drain(StopSignals& signals, Api& api, HttpServer& server, Engine& engine, std::chrono::milliseconds limit) {
   api.drain();
@@ -149,6 +162,8 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   if (!tokenizer) return complain(tokenizer.error(), 1);
   Result<GenerationDefaults> defaults = load_generation_defaults(config.model_dir);
   if (!defaults) return complain(defaults.error(), 1);
+  Result<ChatTemplates> chat_templates = load_chat_templates(config);
+  if (!chat_templates) return complain(chat_templates.error(), 1);
   Result<std::string> endpoint = bind_endpoint(config.rank_endpoint);
   if (!endpoint) return complain(endpoint.error(), 1);
 
@@ -160,7 +175,7 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   Result<std::unique_ptr<Engine>> engine = Engine::start(std::move(engine_settings), &metrics);
   if (!engine) return complain(engine.error(), 1);
   const ProtocolLimits limits{.max_choices = static_cast<int64_t>(config.max_waiting)};
-  Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits,
+  Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits, *chat_templates,
            config.prompt_tokens_details});
   Router router(config.api_key);
   api.add_routes(router);

@@ -4,6 +4,8 @@
 
 #include "coordinator/http/generation_reply.h"
 #include "coordinator/http/health.h"
+#include "coordinator/protocol/chat_plan.h"
+#include "coordinator/protocol/chat_response.h"
 #include "coordinator/protocol/completions_plan.h"
 #include "coordinator/protocol/completions_response.h"
 #include "coordinator/protocol/json_writer.h"
@@ -55,14 +57,43 @@ EngineStatus Api::status() const {
 Answer Api::completions(const HttpRequest& http, WakeUp wake) {
   Result<CompletionsRequest> request = parse_completions_request(http.body);
   if (!request) return error_reply(request.error());
-  if (Status known = check_model(request->model, parts_.model); !known) return error_reply(known.error());
+  const std::optional<std::string> model = request->model;
+  const Endpoint endpoint{
+      .id_prefix = "cmpl-",
+      .plan = [&](const ValidationContext& context) { return plan_completions(std::move(*request), context); },
+      .format = [](const GenerationPlan& plan, ReplyHeader header) -> std::unique_ptr<ReplyFormat> {
+        return std::make_unique<CompletionsFormat>(plan, std::move(header));
+      }};
+  return generate(http, std::move(wake), model, endpoint);
+}
+
+Answer Api::chat_completions(const HttpRequest& http, WakeUp wake) {
+  Result<ChatRequest> request = parse_chat_request(http.body);
+  if (!request) return error_reply(request.error());
+  const std::optional<std::string> model = request->model;
+  const Endpoint endpoint{
+      .id_prefix = "chatcmpl-",
+      .plan =
+          [&](const ValidationContext& context) {
+            return plan_chat(std::move(*request), context, parts_.chat_templates);
+          },
+      .format = [this](const GenerationPlan& plan, ReplyHeader header) -> std::unique_ptr<ReplyFormat> {
+        return std::make_unique<ChatFormat>(plan, std::move(header), parts_.tokenizer);
+      }};
+  return generate(http, std::move(wake), model, endpoint);
+}
+
+Answer Api::generate(const HttpRequest& http, WakeUp wake, const std::optional<std::string>& model,
+                     const Endpoint& endpoint) {
+  if (Status known = check_model(model, parts_.model); !known) return error_reply(known.error());
   const EngineStatus engine = status();
   if (engine.draining || !engine.ready || !engine.capabilities) return error_reply(not_ready(engine));
 
   const ValidationContext context{parts_.tokenizer, *engine.capabilities, parts_.defaults,
                                   parts_.model,     parts_.limits,        grammars_};
-  Result<GenerationPlan> plan = plan_completions(std::move(*request), context);
-  if (!plan) return error_reply(plan.error());
+  Result<GenerationPlan> planned = endpoint.plan(context);
+  if (!planned) return error_reply(planned.error());
+  auto plan = std::make_unique<GenerationPlan>(std::move(*planned));
 
   std::vector<std::shared_ptr<SequenceStream>> streams;
   if (!plan->sequences.empty()) {
@@ -72,13 +103,12 @@ Answer Api::completions(const HttpRequest& http, WakeUp wake) {
   }
   // The client's header beats its body field, and both beat chance.
   const bool from_body = !http.client_request_id && !plan->request_id.empty();
-  ReplyHeader header{.id = "cmpl-" + (from_body ? plan->request_id : http.request_id),
+  ReplyHeader header{.id = std::string(endpoint.id_prefix) + (from_body ? plan->request_id : http.request_id),
                      .created = unix_seconds(),
                      .model = parts_.model.name,
                      .fingerprint = parts_.model.fingerprint};
-  auto owned = std::make_unique<GenerationPlan>(std::move(*plan));
-  auto format = std::make_unique<CompletionsFormat>(*owned, std::move(header));
-  return std::make_unique<GenerationReply>(std::move(owned), std::move(format), parts_.tokenizer, std::move(streams),
+  auto format = endpoint.format(*plan, std::move(header));
+  return std::make_unique<GenerationReply>(std::move(plan), std::move(format), parts_.tokenizer, std::move(streams),
                                            parts_.metrics, parts_.prompt_tokens_details);
 }
 
@@ -86,7 +116,8 @@ HttpReply Api::tokenize(const HttpRequest& request) const {
   const std::optional<Capabilities> capabilities = parts_.engine.status().capabilities;
   const std::optional<int64_t> max_model_len =
       capabilities ? std::optional(context_limit(*capabilities)) : std::nullopt;
-  return json_reply_or_error(tokenize_reply(request.body, parts_.tokenizer, parts_.model, max_model_len));
+  return json_reply_or_error(
+      tokenize_reply(request.body, parts_.tokenizer, parts_.chat_templates, parts_.model, max_model_len));
 }
 
 HttpReply Api::detokenize(const HttpRequest& request) const {
@@ -99,6 +130,10 @@ void Api::add_routes(Router& router) {
   router.add_json_post("/v1/completions", [this](const HttpRequest& request, std::string_view, WakeUp wake) -> Answer {
     return completions(request, std::move(wake));
   });
+  router.add_json_post("/v1/chat/completions",
+                       [this](const HttpRequest& request, std::string_view, WakeUp wake) -> Answer {
+                         return chat_completions(request, std::move(wake));
+                       });
   router.add("GET", "/v1/models", [this](const HttpRequest&, std::string_view, WakeUp) -> Answer {
     return json_reply(200, models_reply(parts_.model, parts_.engine.status().capabilities));
   });
@@ -112,7 +147,7 @@ void Api::add_routes(Router& router) {
     return detokenize(request);
   });
   router.add("GET", "/tokenizer_info", [this](const HttpRequest&, std::string_view, WakeUp) -> Answer {
-    return json_reply(200, tokenizer_info_reply(parts_.tokenizer));
+    return json_reply(200, tokenizer_info_reply(parts_.tokenizer, parts_.chat_templates));
   });
   add_probes(router);
 }

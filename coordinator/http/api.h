@@ -4,14 +4,20 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "coordinator/engine/engine_client.h"
 #include "coordinator/grammar/grammar_cache.h"
 #include "coordinator/http/metrics.h"
 #include "coordinator/http/router.h"
-#include "coordinator/protocol/identity.h"
+#include "coordinator/protocol/conversation.h"
 #include "coordinator/protocol/generation_plan.h"
+#include "coordinator/protocol/identity.h"
+#include "coordinator/protocol/reply_format.h"
 #include "coordinator/tokenizer/generation_defaults.h"
 #include "coordinator/tokenizer/tokenizer.h"
 
@@ -26,6 +32,7 @@ class Api {
     GenerationDefaults defaults;
     ServedModel model;
     ProtocolLimits limits;
+    ChatTemplates chat_templates = {};
     bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   };
   explicit Api(Parts parts);
@@ -38,6 +45,15 @@ class Api {
  private:
   EngineStatus status() const;
   Answer completions(const HttpRequest& request, WakeUp wake);
+  Answer chat_completions(const HttpRequest& request, WakeUp wake);
+  /// What every generating endpoint does with a parsed request: plan it, admit it, present what comes.
+  struct Endpoint {
+    std::string_view id_prefix;  // of the reply's id
+    std::function<Result<GenerationPlan>(const ValidationContext&)> plan;
+    std::function<std::unique_ptr<ReplyFormat>(const GenerationPlan&, ReplyHeader)> format;
+  };
+  Answer generate(const HttpRequest& request, WakeUp wake, const std::optional<std::string>& model,
+                  const Endpoint& endpoint);
   HttpReply tokenize(const HttpRequest& request) const;
   HttpReply detokenize(const HttpRequest& request) const;
   void add_probes(Router& router);

@@ -45,6 +45,21 @@ void separate(std::string& list) {
   if (!list.empty()) list += ',';
 }
 
+/// {"token": ..., "logprob": ..., "bytes": [...], without the closing brace.
+Status open_chat_token(std::string& out, const std::string& text, float logprob, std::string_view bytes) {
+  out += "{\"token\":";
+  append_json_string(out, text);
+  out += ",\"logprob\":";
+  if (Status status = append_logprob(out, logprob); !status) return status;
+  out += ",\"bytes\":[";
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i > 0) out += ',';
+    out += std::to_string(static_cast<unsigned char>(bytes[i]));
+  }
+  out += ']';
+  return Ok{};
+}
+
 }  // namespace
 
 Status append_logprob(std::string& out, float logprob) {
@@ -53,6 +68,24 @@ Status append_logprob(std::string& out, float logprob) {
   }
   const auto value = static_cast<double>(logprob);
   append_json_number(out, value < kLowestReported ? kLowestReported : value);
+  return Ok{};
+}
+
+Status append_chat_entry(std::string& out, const OutputEntry& entry, const Tokenizer& tokenizer, bool with_ids) {
+  const auto append_id = [&](TokenId id) {
+    if (with_ids) out += ",\"token_id\":" + std::to_string(id);
+  };
+  if (Status status = open_chat_token(out, entry.text, entry.logprob, entry.bytes); !status) return status;
+  append_id(entry.id);
+  out += ",\"top_logprobs\":[";
+  for (const OutputAlternative& other : entry.alternatives) {
+    if (&other != &entry.alternatives.front()) out += ',';
+    const std::string_view bytes = tokenizer.token_bytes(other.id);
+    if (Status status = open_chat_token(out, other.text, other.logprob, bytes); !status) return status;
+    append_id(other.id);
+    out += '}';
+  }
+  out += "]}";
   return Ok{};
 }
 

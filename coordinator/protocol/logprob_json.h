@@ -1,4 +1,5 @@
-// The four parallel arrays of a completions choice: text_offset, token_logprobs, tokens, top_logprobs.
+// Logprob entries as JSON: a completions choice's four parallel arrays (text_offset, token_logprobs, tokens,
+// top_logprobs), and chat's objects.
 //
 // Entries are rendered as they arrive, so that a long answer keeps its JSON and not its entries. Thread: the
 // connection's strand.
@@ -8,6 +9,7 @@
 
 #include "common/base/result.h"
 #include "coordinator/output/sequence_output.h"
+#include "coordinator/tokenizer/tokenizer.h"
 
 namespace helios {
 
@@ -15,6 +17,11 @@ namespace helios {
 /// Errors: kInternal for NaN or +inf, which must never be reported.
 /// Source: wire formats, 1.4.
 Status append_logprob(std::string& out, float logprob);
+
+/// One entry in chat's form: {"token", "logprob", "bytes", "top_logprobs"}, the alternatives in their order and the
+/// chosen token only if it is one of them; `with_ids` adds "token_id" to each.
+/// Errors: kInternal when a value to be reported is NaN.
+Status append_chat_entry(std::string& out, const OutputEntry& entry, const Tokenizer& tokenizer, bool with_ids);
 
 class LogprobArrays {
  public:

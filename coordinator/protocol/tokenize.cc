@@ -10,32 +10,45 @@
 namespace helios {
 namespace {
 
-void write_string_or_null(JsonWriter& json, std::string_view name, const std::string& text) {
+void write_string_or_null(JsonWriter& json, std::string_view name, std::string_view text) {
   json.key(name);
   text.empty() ? json.null() : json.string(text);
 }
 
+/// What is to be tokenized: the prompt, or what the chat template makes of the messages.
+Result<std::string> text_to_tokenize(JsonFields& fields, std::string_view body, std::optional<std::string> prompt,
+                                     const ChatTemplates& templates) {
+  if (prompt) {
+    if (fields.find("messages")) return invalid_argument("messages", "send either prompt or messages");
+    return std::move(*prompt);
+  }
+  if (!fields.find("messages")) return invalid_argument("prompt", "prompt or messages is required");
+  Conversation conversation;
+  read_conversation(fields, body, &conversation);
+  if (fields.failed()) return fields.error();
+  return render_conversation(conversation, templates);
+}
+
 }  // namespace
 
-Result<std::string> tokenize_reply(std::string_view body, const Tokenizer& tokenizer, const ServedModel& model,
-                                   std::optional<int64_t> max_model_len) {
+Result<std::string> tokenize_reply(std::string_view body, const Tokenizer& tokenizer, const ChatTemplates& templates,
+                                   const ServedModel& model, std::optional<int64_t> max_model_len) {
   Result<boost::json::object> object = parse_json_object(body);
   if (!object) return object.error();
   JsonFields fields(*object);
   std::optional<std::string> name, prompt;
-  bool add_special_tokens = true, return_token_strs = false;
+  bool add_special_tokens = !fields.find("messages"), return_token_strs = false;
   fields.string("model", &name);
   fields.string("prompt", &prompt);
   fields.boolean("add_special_tokens", &add_special_tokens);
   fields.boolean("return_token_strs", &return_token_strs);
   if (fields.failed()) return fields.error();
   if (Status status = check_model(name, model); !status) return status.error();
-  if (!prompt && fields.find("messages")) {
-    return not_implemented("messages", "messages: chat templates are not built in this version; send prompt");
-  }
-  if (!prompt) return invalid_argument("prompt", "prompt is required");
-  Result<std::vector<TokenId>> ids = tokenizer.encode(*prompt, add_special_tokens);
-  if (!ids) return invalid_argument("prompt", "prompt: " + ids.error().message);
+  const std::string field = prompt ? "prompt" : "messages";
+  const Result<std::string> text = text_to_tokenize(fields, body, std::move(prompt), templates);
+  if (!text) return text.error();
+  Result<std::vector<TokenId>> ids = tokenizer.encode(*text, add_special_tokens);
+  if (!ids) return invalid_argument(field, field + ": " + ids.error().message);
 
   std::string out;
   JsonWriter json(out);
@@ -86,7 +99,7 @@ Result<std::string> detokenize_reply(std::string_view body, const Tokenizer& tok
   return out;
 }
 
-std::string tokenizer_info_reply(const Tokenizer& tokenizer) {
+std::string tokenizer_info_reply(const Tokenizer& tokenizer, const ChatTemplates& templates) {
   std::string out;
   JsonWriter json(out);
   json.begin_object();
@@ -94,7 +107,8 @@ std::string tokenizer_info_reply(const Tokenizer& tokenizer) {
   write_string_or_null(json, "bos_token", tokenizer.bos_token());
   write_string_or_null(json, "eos_token", tokenizer.eos_token());
   write_string_or_null(json, "pad_token", tokenizer.pad_token());
-  write_string_or_null(json, "chat_template", tokenizer.chat_template());
+  write_string_or_null(json, "chat_template",
+                       templates.loaded ? templates.loaded->source() : tokenizer.chat_template());
   json.end_object();
   return out;
 }

@@ -223,7 +223,7 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::from_source(std::strin
   return std::shared_ptr<const ChatTemplate>(std::move(out));
 }
 
-Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::load(const std::string& model_dir) {
+Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::load(const std::string& model_dir, const std::string& file) {
   std::shared_ptr<ChatTemplate> out(new ChatTemplate);
   std::map<std::string, std::pair<std::string, std::string>> sources;  // name: path, source
   Sandbox box({});
@@ -270,6 +270,10 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::load(const std::string
     }
     if (fs::exists(model_dir + "/chat_template.jinja", error)) {
       files[std::string(kDefault)] = model_dir + "/chat_template.jinja";
+    }
+    if (!file.empty()) {  // it alone: a tool_use template of the model's would otherwise still take its tools
+      sources.clear();
+      files = {{std::string(kDefault), file}};
     }
     for (const auto& [name, path] : files) {
       auto text = read_file(path);

@@ -42,8 +42,8 @@ struct ChatTemplateInput {
 class ChatTemplate {
  public:
   /// Errors: kNotFound when the directory has no chat template at all (a base model); kCorruptFile, kUnsupported, with
-  /// path and line.
-  static Result<std::shared_ptr<const ChatTemplate>> load(const std::string& model_dir);
+  /// path and line. `file`, when not empty, is read as the default template in place of the model's own.
+  static Result<std::shared_ptr<const ChatTemplate>> load(const std::string& model_dir, const std::string& file = "");
   /// One template from its source; `special_tokens`: an object of names to strings, may be empty.
   static Result<std::shared_ptr<const ChatTemplate>> from_source(std::string_view source,
                                                                  std::string_view special_tokens = {});

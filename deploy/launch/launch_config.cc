@@ -42,6 +42,7 @@ constexpr Flag kFlags[] = {
     {"port", Kind::kPort, kCoordinator},
     {"served-model-name", Kind::kText, kCoordinator},
     {"collective", Kind::kOneOf, kCoordinator, "auto|shm|gloo"},
+    {"chat-template", Kind::kText, kCoordinator},
     {"prefix-cache", Kind::kOneOf, kCoordinator, "on|off"},
     {"prompt-tokens-details", Kind::kOneOf, kCoordinator, "on|off"},
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
@@ -258,6 +259,7 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --kv-cache-tokens N      tokens that the KV cache holds
   --max-logprobs K         most alternatives a token may report; 0 turns logprobs off
   --logprob-token-ids on|off   logprobs of token ids that the client selects
+  --chat-template FILE     Jinja template of conversations (default: the model directory's own)
   --prefix-cache on|off    compute a prefix that several prompts share once (default on)
   --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
   --collective auto|shm|gloo   how CPU ranks exchange (default auto: shm on one host, gloo between hosts)

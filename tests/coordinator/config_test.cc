@@ -54,6 +54,8 @@ TEST(CoordinatorConfig, EveryFlagIsRead) {
                              "ipc:///tmp/x",
                              "--collective",
                              "gloo",
+                             "--chat-template",
+                             "/t.jinja",
                              "--prefix-cache",
                              "off",
                              "--prompt-tokens-details=on",

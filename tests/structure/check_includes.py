@@ -42,7 +42,7 @@ ROOMS = {
     "coordinator/submission": ["coordinator/scheduler", "common"],
     "coordinator/completion": ["common/base", "common/contract"],
     "coordinator/output": ["coordinator/completion", "coordinator/tokenizer", "common/base", "common/contract"],
-    "coordinator/protocol": ["coordinator/output", "coordinator/parser", "coordinator/tokenizer",
+    "coordinator/protocol": ["coordinator/output", "coordinator/parser", "coordinator/template", "coordinator/tokenizer",
                              "coordinator/completion", "coordinator/engine", "coordinator/grammar", "common/base",
                              "common/contract"],
     "coordinator/engine": ["coordinator/scheduler", "coordinator/submission", "coordinator/completion",

@@ -21,7 +21,8 @@ using namespace std::chrono_literals;
 struct ApiTest : ::testing::Test {
   void start(const std::string& api_key = "") {
     router = std::make_unique<Router>(api_key);
-    api = std::make_unique<Api>(Api::Parts{*tiny_tokenizer(), engine, metrics, {.eos_ids = {256, 257}}, model, {}});
+    api = std::make_unique<Api>(
+        Api::Parts{*tiny_tokenizer(), engine, metrics, {.eos_ids = {256, 257}}, model, {}, templates});
     api->add_routes(*router);
     HttpOptions options{.port = 0, .send_buffer_bytes = 65536, .write_timeout = 2s};
     options.on_response = [this](int status) { metrics.on_response(status); };
@@ -46,6 +47,7 @@ struct ApiTest : ::testing::Test {
   ServedModel model{.name = "tiny", .root = "/models/tiny", .created = 1767225600, .fingerprint = "fp"};
   ServerMetrics metrics{"tiny"};
   ScriptedEngine engine;
+  ChatTemplates templates;
   std::unique_ptr<Router> router;
   std::unique_ptr<Api> api;
   std::unique_ptr<HttpServer> server;
@@ -401,6 +403,29 @@ TEST_F(ApiTest, ApiKey) {
   EXPECT_EQ(client.request(get("/health")).status, 200);
 }
 
+TEST_F(ApiTest, AChatStreamsItsRoleThenItsWords) {
+  auto loaded = ChatTemplate::from_source("{% for m in messages %}{{ m.content }}{% endfor %}:");
+  ASSERT_TRUE(loaded);
+  templates = {.loaded = *loaded, .reason = ""};
+  start();
+  RawClient client(port());
+  client.send(post("/v1/chat/completions",
+                   R"({"messages":[{"role":"user","content":"Hi"}],"max_tokens":2,"logprobs":true,"stream":true})"));
+  auto stream = engine.stream(0);
+  ASSERT_TRUE(stream);
+  EXPECT_EQ(engine.request(0).prompt, (std::vector<TokenId>{'H', 'i', ':'}));
+  stream->push(TokenEvent{.token = 'a', .logprobs = PositionLogprobs{-1.5f, {}}});
+  stream->push(TokenEvent{.token = 'b', .logprobs = PositionLogprobs{-0.5f, {}}, .finish = FinishCode::kTokenLimit});
+  const std::string body = client.read_until("data: [DONE]\n\n");
+  EXPECT_TRUE(has(body, R"(data: {"id":"chatcmpl-)")) << body;
+  EXPECT_TRUE(has(body, R"("delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}])")) << body;
+  EXPECT_TRUE(has(body, R"("delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":-1.5,"bytes":[97],)"
+                        R"("top_logprobs":[]}],"refusal":null},"finish_reason":null,"token_ids":null}])"))
+      << body;
+  EXPECT_TRUE(has(body, R"("finish_reason":"length","stop_reason":null,"token_ids":null}],"system_fingerprint":"fp"})"))
+      << body;
+}
+
 TEST_F(ApiTest, OtherEndpointsAndUnknownOnes) {
   start();
   RawClient client(port());
@@ -408,7 +433,7 @@ TEST_F(ApiTest, OtherEndpointsAndUnknownOnes) {
   EXPECT_EQ(client.request(get("/v1/models/other")).status, 404);
   EXPECT_EQ(client.request(post("/detokenize", R"({"tokens":[72,105]})")).body, R"({"prompt":"Hi"})");
   EXPECT_TRUE(has(client.request(get("/tokenizer_info")).body, R"("eos_token":"<eos>")"));
-  for (const char* path : {"/v1/chat/completions", "/v1/responses"}) {
+  for (const char* path : {"/v1/chat", "/v1/responses"}) {
     const RawResponse response = client.request(post(path, "{}"));
     EXPECT_EQ(response.status, 404);
     EXPECT_TRUE(has(response.body, R"("type":"Not Found")"));

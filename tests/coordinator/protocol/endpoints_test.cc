@@ -14,19 +14,37 @@ std::string text_or_param(const Result<std::string>& result) {
 }
 
 TEST_F(Endpoints, TokenizeRecognisesSpecialTokensAndShowsPieces) {
-  EXPECT_EQ(text_or_param(tokenize_reply(R"({"prompt":"a é<eos>","return_token_strs":true})", *tokenizer, model, 64)),
+  EXPECT_EQ(text_or_param(
+                tokenize_reply(R"({"prompt":"a é<eos>","return_token_strs":true})", *tokenizer, templates, model, 64)),
             R"({"count":5,"max_model_len":64,"tokens":[97,32,195,169,256],"token_strs":["a","Ġ","Ã","©","<eos>"]})");
-  EXPECT_EQ(text_or_param(tokenize_reply(R"({"prompt":"","model":"tiny"})", *tokenizer, model, std::nullopt)),
-            R"({"count":0,"max_model_len":null,"tokens":[],"token_strs":null})");
+  EXPECT_EQ(
+      text_or_param(tokenize_reply(R"({"prompt":"","model":"tiny"})", *tokenizer, templates, model, std::nullopt)),
+      R"({"count":0,"max_model_len":null,"tokens":[],"token_strs":null})");
 }
 
 TEST_F(Endpoints, TokenizeNamesWhatIsWrong) {
-  EXPECT_EQ(text_or_param(tokenize_reply(R"({})", *tokenizer, model, 64)), "error: prompt");
-  EXPECT_EQ(text_or_param(tokenize_reply(R"({"prompt":["a"]})", *tokenizer, model, 64)), "error: prompt");
-  EXPECT_EQ(text_or_param(tokenize_reply(R"({"prompt":"a","model":"x"})", *tokenizer, model, 64)), "error: model");
-  const auto chat = tokenize_reply(R"({"messages":[]})", *tokenizer, model, 64);
-  ASSERT_FALSE(chat);
-  EXPECT_EQ(chat.error().code, Errc::kNotImplemented);
+  EXPECT_EQ(text_or_param(tokenize_reply(R"({})", *tokenizer, templates, model, 64)), "error: prompt");
+  EXPECT_EQ(text_or_param(tokenize_reply(R"({"prompt":["a"]})", *tokenizer, templates, model, 64)), "error: prompt");
+  EXPECT_EQ(text_or_param(tokenize_reply(R"({"prompt":"a","model":"x"})", *tokenizer, templates, model, 64)),
+            "error: model");
+  EXPECT_EQ(text_or_param(tokenize_reply(R"({"messages":[]})", *tokenizer, templates, model, 64)), "error: messages");
+  EXPECT_EQ(text_or_param(tokenize_reply(R"({"prompt":"a","messages":[]})", *tokenizer, templates, model, 64)),
+            "error: messages");
+}
+
+TEST_F(Endpoints, TokenizeReadsMessagesAsChatDoes) {
+  tokenizer = load_tiny_tokenizer(true);
+  EXPECT_EQ(text_or_param(
+                tokenize_reply(R"({"messages":[{"role":"user","content":"h"}]})", *tokenizer, templates, model, 64)),
+            R"({"count":5,"max_model_len":64,"tokens":[117,58,104,256,33],"token_strs":null})");
+  EXPECT_EQ(
+      text_or_param(tokenize_reply(
+          R"({"messages":[{"role":"user","content":"h"}],"add_generation_prompt":false,"add_special_tokens":true})",
+          *tokenizer, templates, model, 64)),
+      R"({"count":6,"max_model_len":64,"tokens":[258,117,58,104,256,257],"token_strs":null})");
+  EXPECT_EQ(text_or_param(
+                tokenize_reply(R"({"messages":[{"role":"robot","content":"h"}]})", *tokenizer, templates, model, 64)),
+            "error: messages.0.role");
 }
 
 TEST_F(Endpoints, DetokenizeKeepsSpecialTokensAndChecksIds) {
@@ -41,7 +59,7 @@ TEST_F(Endpoints, DetokenizeKeepsSpecialTokensAndChecksIds) {
 
 TEST_F(Endpoints, TokenizerInfoHasTheKeysThatLmEvalProbes) {
   EXPECT_EQ(
-      tokenizer_info_reply(*tokenizer),
+      tokenizer_info_reply(*tokenizer, {}),
       R"({"tokenizer_class":"PreTrainedTokenizerFast","bos_token":"<bos>","eos_token":"<eos>","pad_token":null,"chat_template":null})");
 }
 

@@ -7,10 +7,23 @@
 #include <memory>
 #include <string>
 
+#include "coordinator/protocol/chat_plan.h"
 #include "coordinator/protocol/completions_plan.h"
 #include "tests/coordinator/protocol/tiny_tokenizer.h"
 
 namespace helios::testing {
+
+/// `role:content` and the eos token for each message, `tools:` before them, `!` where the assistant begins.
+inline ChatTemplates tiny_templates() {
+  auto loaded = ChatTemplate::from_source(
+      "{% if tools %}tools:{{ tools | length }};{% endif %}{% for m in messages %}"
+      "{% if m.role == 'tool' and loop.first %}{{ raise_exception('a tool speaks first') }}{% endif %}"
+      "{{ m.role[0] }}:{{ m.content }}{{ eos_token }}{% endfor %}"
+      "{% if style %}{{ style }}{% endif %}{% if add_generation_prompt %}!{% endif %}",
+      R"({"eos_token":"<eos>"})");
+  HELIOS_CHECK(loaded.ok(), loaded.ok() ? "" : loaded.error().message);
+  return {.loaded = *loaded, .reason = ""};
+}
 
 struct ProtocolFixture : ::testing::Test {
   std::shared_ptr<const Tokenizer> tokenizer = tiny_tokenizer();
@@ -29,11 +42,17 @@ struct ProtocolFixture : ::testing::Test {
   ProtocolLimits limits;
   // Ids that the tokenizer does not know are no text.
   mutable GrammarCache grammars{GrammarVocabulary::from_tokenizer(*tokenizer, 300, {256, 257}).value(), 64u << 20};
+  ChatTemplates templates = tiny_templates();
 
   Result<GenerationPlan> plan(const std::string& body) const {
     Result<CompletionsRequest> request = parse_completions_request(body);
     if (!request) return request.error();
     return plan_completions(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars});
+  }
+  Result<GenerationPlan> chat_plan(const std::string& body) const {
+    Result<ChatRequest> request = parse_chat_request(body);
+    if (!request) return request.error();
+    return plan_chat(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars}, templates);
   }
 };
 

@@ -15,6 +15,8 @@ const char* const kSeeds[] = {
     R"({"model":"tiny","prompt":"Hello é 😀","max_tokens":4,"temperature":0.5,"logprobs":3,"stream":true,"stream_options":{"include_usage":true}})",
     R"({"prompt":[[1,2,3],[4]],"n":2,"seed":-9223372036854775808,"stop":["a","\u00e9\ud83d\ude00"],"logprobs":0,"logprob_token_ids":[5,6]})",
     R"({"prompt":["a","b"],"echo":true,"max_tokens":0,"top_p":1e-3,"top_k":5,"min_p":0.1,"stop_token_ids":[1,2],"logit_bias":{"5":0}})",
+    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"logprobs":true})",
+    R"({"messages":[{"role":"system","content":"é"},{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}],"logprobs":true,"top_logprobs":2,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":"none","chat_template_kwargs":{"a":1.50},"max_tokens":1,"prompt":"a"})",
     R"({"prompt":[1,2,3.0],"response_format":{"type":"json_schema","json_schema":{"schema":{}}},"structured_outputs":{"regex":"x"}})",
     R"({"prompt":"a","response_format":{"type":"json_schema","json_schema":{"name":"p","schema":{"type":"object","properties":{"a":{"enum":[1,"b"]}}}}}})",
     R"({"prompt":"a","structured_outputs":{"regex":"([a-z]{2,5}|x)y","disable_any_whitespace":true}})",
@@ -49,7 +51,10 @@ const std::string_view kPieces[] = {"null",
 
 struct RequestFuzz : ProtocolFixture {
   void expect_plan_or_client_error(const std::string& body) const {
-    const auto result = plan(body);
+    expect_plan_or_client_error(plan(body));
+    expect_plan_or_client_error(chat_plan(body));
+  }
+  void expect_plan_or_client_error(const Result<GenerationPlan>& result) const {
     if (result) {
       EXPECT_LE(result->sequences.size(), static_cast<size_t>(limits.max_choices));
       for (const SequenceRequest& sequence : result->sequences) {
@@ -93,15 +98,17 @@ std::string mutated(std::string body, std::mt19937& random) {
 
 TEST_F(RequestFuzz, MutatedBodiesNeverCrash) {
   std::mt19937 random(20261129);
-  size_t accepted = 0;
+  size_t accepted = 0, chats = 0;
   for (int i = 0; i < 20000; ++i) {
     const std::string body = mutated(kSeeds[random() % std::size(kSeeds)], random);
     expect_plan_or_client_error(body);
     accepted += plan(body).ok() ? 1 : 0;
-    (void)tokenize_reply(body, *tokenizer, model, 64);
+    chats += chat_plan(body).ok() ? 1 : 0;
+    (void)tokenize_reply(body, *tokenizer, templates, model, 64);
     (void)detokenize_reply(body, *tokenizer, model, 300);
   }
   EXPECT_GT(accepted, 100u) << "the mutations are too wild to reach validation";
+  EXPECT_GT(chats, 100u) << "the mutations are too wild to reach the template";
 }
 
 TEST_F(RequestFuzz, EveryPrefixOfABodyIsAnError) {
