@@ -12,10 +12,11 @@ constexpr int32_t kMinShare = 16;  // rows; a smaller part of a prompt is not wo
 
 class Planner {
  public:
-  explicit Planner(const PlannerState& state) : state_(state), scratch_(state.blocks) {}
+  /// `scored`: a step of scored prompts, else of all the others.
+  Planner(const PlannerState& state, bool scored) : state_(state), scored_(scored), scratch_(state.blocks) {}
 
   Decision plan() {
-    plan_decodes();
+    if (!scored_) plan_decodes();
     collect_prompts();
     plan_prompts();
     relieve();
@@ -56,16 +57,16 @@ class Planner {
   /// Grants rows in rank order, over those that run and those that enter.
   void collect_prompts() {
     const int32_t chunk = state_.capabilities.prefill_chunk;
-    rows_left_ = decision_.lanes.empty() ? chunk : mixed_prompt_rows(chunk);
+    rows_left_ = streams_wait() ? mixed_prompt_rows(chunk) : chunk;
     for (const RequestState* request : state_.running) {
       if (request->prefilling()) promised_ += blocks_for(request->prefill_end) - num_blocks(*request);
     }
     auto running = state_.running.begin();
     auto waiting = state_.waiting.begin();
     while (rows_left_ > 0) {
-      while (running != state_.running.end() && !(*running)->prefilling()) ++running;
+      while (running != state_.running.end() && !((*running)->prefilling() && (*running)->scored == scored_)) ++running;
       while (waiting != state_.waiting.end() && (*waiting)->paused) ++waiting;
-      const bool may_enter = waiting != state_.waiting.end() && !turned_away_;
+      const bool may_enter = waiting != state_.waiting.end() && !turned_away_ && (*waiting)->scores_left() == scored_;
       if (running == state_.running.end() && !may_enter) break;
       if (running == state_.running.end() || (may_enter && RunsBefore()(*waiting, *running))) {
         turned_away_ = !try_admit(**waiting);
@@ -83,6 +84,13 @@ class Planner {
     }
   }
 
+  /// A step of prompts keeps decoding streams waiting, in it or behind it.
+  bool streams_wait() const {
+    if (!scored_) return !decision_.lanes.empty();
+    return std::any_of(state_.running.begin(), state_.running.end(),
+                       [](const RequestState* request) { return request->can_decode(); });
+  }
+
   void grant(Prompt prompt) {
     const int32_t half = std::max((rows_left_ + 1) / 2, std::min(kMinShare, rows_left_));
     prompt.rows = prompt.need <= rows_left_ ? prompt.need : half;
@@ -96,7 +104,7 @@ class Planner {
     const int32_t block_size = state_.blocks.block_size();
     const auto size = static_cast<int32_t>(request.tokens.size());
     std::vector<int32_t> cached;
-    if (state_.cache) {  // at least one token is computed: its row samples the next
+    if (state_.cache && !scored_) {  // at least one token is computed: its row samples the next
       cached = state_.cache->find(request.spec.cache_salt, std::span(request.tokens).first(size - 1));
       scratch_.cut_taken(cached);
     }
@@ -124,7 +132,7 @@ class Planner {
                                  .role = LaneRole::kPrefill,
                                  .start = prompt.start,
                                  .rows = prompt.rows,
-                                 .samples = prompt.rows == prompt.need,
+                                 .samples = prompt.rows == prompt.need && prompt.request->spec.sampling.max_tokens > 0,
                                  .first_block = prompt.blocks,
                                  .new_blocks = scratch_.take(std::max(0, blocks_for(end) - prompt.blocks))});
     }
@@ -181,7 +189,9 @@ class Planner {
   void set_operation() {
     const auto is_decode = [](const PlannedLane& lane) { return lane.role == LaneRole::kDecode; };
     if (decision_.lanes.empty()) return;
-    if (std::all_of(decision_.lanes.begin(), decision_.lanes.end(), is_decode)) {
+    if (scored_) {
+      decision_.operation = Operation::kScoredPrefill;
+    } else if (std::all_of(decision_.lanes.begin(), decision_.lanes.end(), is_decode)) {
       decision_.operation = Operation::kDecode;
     } else {
       decision_.operation = is_decode(decision_.lanes.front()) ? Operation::kMixed : Operation::kPrefill;
@@ -189,6 +199,7 @@ class Planner {
   }
 
   const PlannerState& state_;
+  const bool scored_;
   BlockScratch scratch_;
   Decision decision_;
   std::vector<Prompt> prompts_;
@@ -204,6 +215,10 @@ int32_t mixed_prompt_rows(int32_t prefill_chunk) {
   return std::min(prefill_chunk, std::max(kMinShare, prefill_chunk / 4));
 }
 
-Decision plan_batch(const PlannerState& state) { return Planner(state).plan(); }
+Decision plan_batch(const PlannerState& state) {
+  if (!state.capabilities.prompt_scoring) return Planner(state, false).plan();
+  Decision decision = Planner(state, !state.last_was_scored).plan();
+  return decision.empty() ? Planner(state, state.last_was_scored).plan() : decision;
+}
 
 }  // namespace helios

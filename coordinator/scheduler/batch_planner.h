@@ -51,6 +51,7 @@ struct PlannerState {
   const SlotTable& slots;
   const BlockPool& blocks;
   const PrefixCache* cache;  // null: no look-ups
+  bool last_was_scored = false;  // the last submission was a scored prefill
 };
 
 /// Rows that prompts get in a step that also decodes, of a chunk: streams wait for the whole step, and prompts gain
@@ -66,6 +67,9 @@ int32_t mixed_prompt_rows(int32_t prefill_chunk);
 /// - Who cannot get a block takes one from the last in rank: that one is preempted, unless blocks are about to come
 ///   free or it is the last itself, which then waits. The first in rank always advances, so all do in the end.
 /// - A paused request gives way to anybody: it would hold its place for a consumer that does not read.
+/// - Prompts that are scored have steps of their own, without decode lanes and without other prompts (R43): the two
+///   kinds of steps take turns as long as both have work. Of those that wait, only the first decides which kind may
+///   admit: not being overtaken holds between the kinds too. Scored prompts find nothing in the prefix cache.
 Decision plan_batch(const PlannerState& state);
 
 }  // namespace helios

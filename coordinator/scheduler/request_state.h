@@ -20,12 +20,13 @@
 
 namespace helios {
 
-/// What the scheduler needs of a sequence to generate.
+/// What the scheduler needs of a sequence to generate, or to score its prompt.
 struct RequestSpec {
   std::vector<TokenId> prompt;  // never empty
   SamplingParams sampling;
   bool logprobs = false;
   std::vector<TokenId> logprob_token_ids;  // R7; empty: natural alternatives
+  bool prompt_scores = false;              // its prompt is scored; then max_tokens may be 0 (R38)
   int64_t priority = 0;                    // the lower, the earlier; then the order of arrival
   std::string cache_salt;                  // only requests with the same salt share cache blocks
 };
@@ -41,19 +42,25 @@ struct RequestState {
   std::vector<int32_t> blocks;     // for at least the planned positions; none without a tenancy
   PrefixCache::Chain published;    // how far the known positions are in the prefix cache
   std::optional<int32_t> cached;   // prompt tokens that the first admission found in the cache
+  int32_t scores_known = 0;        // prompt positions [1, this] whose scores were decoded, in this tenancy or before
+  bool scored = false;             // this tenancy's prefill is a scored one
   int32_t prefill_end = 0;         // positions that this tenancy's prefill ends with
   int32_t kv_planned = 0;          // positions that committed submissions fill
   int32_t kv_known = 0;            // positions that decoded frames have filled; <= tokens.size()
   int32_t samples_planned = 0;     // sampling lanes in committed submissions, and tokens of earlier tenancies
   int32_t frames_in_flight = 0;    // submitted frames that name the slot, not yet decoded
-  bool paused = false;             // its consumer is behind: no decode lane
+  bool paused = false;             // its consumer is behind: no decode lane, no scored prompt rows
   bool preempted = false;          // no more lanes; waits again as soon as no frame in flight names it
   bool leaving = false;            // finished, cancelled or failed: never planned again
 
   int32_t generated() const { return static_cast<int32_t>(tokens.size()) - prompt_size; }
   /// Still has a place to run in.
   bool runs() const { return tenancy && !leaving && !preempted; }
-  bool prefilling() const { return runs() && kv_planned < prefill_end; }
+  bool prefilling() const { return runs() && kv_planned < prefill_end && !(scored && paused); }
+  /// Its next admission has to score: what was decoded before a preemption is not asked again of the client (R43).
+  bool scores_left() const { return spec.prompt_scores && scores_known < prompt_size - 1; }
+  /// Nothing is to be generated, and all of the prompt is known.
+  bool prefilled_only() const { return spec.sampling.max_tokens == 0 && kv_known == prompt_size; }
   /// A decode lane may be planned: tokens known or not, no more lanes than max_tokens allows.
   bool can_decode() const {
     return runs() && !paused && kv_planned >= prefill_end && samples_planned < spec.sampling.max_tokens;

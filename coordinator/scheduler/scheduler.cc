@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace helios {
@@ -18,9 +19,12 @@ Scheduler::Scheduler(const Capabilities& capabilities, SchedulerOptions options)
 
 Status Scheduler::check_fits(const Capabilities& capabilities, const RequestSpec& spec) {
   if (spec.prompt.empty()) return Error{Errc::kInvalidArgument, "the prompt is empty; expected at least one token"};
-  if (spec.sampling.max_tokens < 1) {
+  if (spec.prompt_scores && !capabilities.prompt_scoring) {
+    return Error{Errc::kInvalidArgument, "prompt scores are asked for; the loaded core has no prompt scoring"};
+  }
+  if (const int32_t least = spec.prompt_scores ? 0 : 1; spec.sampling.max_tokens < least) {
     return Error{Errc::kInvalidArgument,
-                 fmt::format("max_tokens is {}; expected at least 1", spec.sampling.max_tokens)};
+                 fmt::format("max_tokens is {}; expected at least {}", spec.sampling.max_tokens, least)};
   }
   const int64_t positions = static_cast<int64_t>(spec.prompt.size()) + spec.sampling.max_tokens;
   if (positions > capabilities.max_model_len) {
@@ -49,7 +53,8 @@ void Scheduler::enqueue(RequestId id, RequestSpec spec) {
 }
 
 Decision Scheduler::plan() const {
-  return plan_batch({capabilities_, running_, waiting_, slots_, blocks_, options_.prefix_cache ? &cache_ : nullptr});
+  return plan_batch({capabilities_, running_, waiting_, slots_, blocks_, options_.prefix_cache ? &cache_ : nullptr,
+                     last_was_scored_});
 }
 
 void Scheduler::admit(const PlannedAdmission& admission) {
@@ -64,6 +69,7 @@ void Scheduler::admit(const PlannedAdmission& admission) {
   request.tenancy = admission.tenancy;
   request.blocks = admission.cached;
   request.published = cache_.chain_of(admission.cached);
+  request.scored = request.scores_left();
   request.prefill_end = static_cast<int32_t>(request.tokens.size());
   request.kv_planned = request.kv_known = cached;
   request.samples_planned = request.generated();
@@ -93,6 +99,7 @@ void Scheduler::add_lane(const PlannedLane& lane) {
 void Scheduler::commit(const Decision& decision) {
   for (const PlannedAdmission& admission : decision.admissions) admit(admission);
   for (const PlannedLane& lane : decision.lanes) add_lane(lane);
+  if (!decision.lanes.empty()) last_was_scored_ = decision.operation == Operation::kScoredPrefill;
   for (const RequestState* preempted : decision.preemptions) {
     RequestState& request = *find_mutable(preempted->id);
     request.preempted = true;
@@ -107,6 +114,9 @@ void Scheduler::note_decoded(RequestId id, int32_t prompt_rows, std::span<const 
   request->kv_known += prompt_rows > 0 ? prompt_rows : static_cast<int32_t>(tokens.size());
   request->tokens.insert(request->tokens.end(), tokens.begin(), tokens.end());
   HELIOS_CHECK(request->kv_known <= static_cast<int32_t>(request->tokens.size()), id.value, request->kv_known);
+  if (request->scored) {
+    request->scores_known = std::max(request->scores_known, std::min(request->kv_known, request->prompt_size - 1));
+  }
   publish(*request);
 }
 

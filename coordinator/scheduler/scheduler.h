@@ -7,8 +7,9 @@
 // A request holds blocks for what is planned of it, not for what it may still generate. When blocks run out, the last
 // in rank is preempted: it gets no more lanes, the frames in flight bring their tokens as ever, then its slot and
 // blocks are free, what it knows stays in the prefix cache, and it waits in its old place. It enters again with prompt
-// and generated tokens as its prefill, and goes on as if nothing had happened: the same tokens, the same bits (X1). No
-// text, no sockets, no clock. Thread: engine.
+// and generated tokens as its prefill, and goes on as if nothing had happened: the same tokens, the same bits (X1). A
+// request whose prompt was not scored to its end scores it again, and only what is new of it counts (R43). No text, no
+// sockets, no clock. Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -96,6 +97,7 @@ class Scheduler {
   PrefixCache cache_;
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
   RequestQueue waiting_, running_;
+  bool last_was_scored_ = false;  // the last submission
   uint64_t num_arrived_ = 0;
   int64_t num_waiting_again_ = 0;
 };

@@ -19,11 +19,13 @@ const FrameInFlight& FrameLedger::begin(const Decision& decision, TimePoint now)
   FrameInFlight& frame = entry.frame;
   frame.sequence = Sequence(next_sequence_);
   frame.frame = FrameIndex(static_cast<int32_t>((next_sequence_ - 1) % kNumFrames));
+  frame.operation = decision.operation;
   frame.submitted = now;
   frame.requested_slots.assign(capabilities_.slot_capacity, false);
   for (const PlannedLane& lane : decision.lanes) {
     const bool requested = lane_requests_logprobs(lane, capabilities_);
-    frame.lanes.push_back({lane.request->id, lane.tenancy, lane.role, lane.rows, lane.samples, requested});
+    frame.lanes.push_back(
+        {lane.request->id, lane.tenancy, lane.role, lane.start, lane.rows, lane.samples, requested});
     if (!requested) continue;
     frame.requested_slots[lane.tenancy.slot.value] = true;
     const auto selected = static_cast<int32_t>(lane.request->spec.logprob_token_ids.size());

@@ -24,7 +24,8 @@ struct LedgerLane {
   RequestId request;
   Tenancy tenancy;
   LaneRole role = LaneRole::kDecode;
-  int32_t rows = 0;  // prompt rows
+  int32_t start = -1;  // first position of a prompt chunk
+  int32_t rows = 0;    // prompt rows
   bool samples = true;
   bool requested = false;  // the slot's logprob flag
 };
@@ -32,6 +33,7 @@ struct LedgerLane {
 struct FrameInFlight {
   Sequence sequence;
   FrameIndex frame;
+  Operation operation = Operation::kInvalid;
   std::vector<LedgerLane> lanes;      // the submission's order
   std::vector<bool> requested_slots;  // [capacity]: only these slots' payloads are ever decoded
   int32_t width = 0;                  // W: max(K, largest selected count) when anybody asked, else 0

@@ -20,6 +20,14 @@ Lane build_lane(const PlannedLane& planned) {
   return lane;
 }
 
+/// R38: what stands behind each prompt token of the chunk. A readmitted request's prompt ends where it always did (R43).
+void append_targets(const PlannedLane& planned, std::vector<TokenId>* targets) {
+  const RequestState& request = *planned.request;
+  for (int32_t next = planned.start + 1; next <= planned.start + planned.rows; ++next) {
+    targets->push_back(next < request.prompt_size ? request.tokens[next] : kNoTarget);
+  }
+}
+
 /// A request that was preempted goes on where it was: so many tokens are out, and these are their counts.
 SlotAdmission build_admission(const PlannedAdmission& planned) {
   const RequestState& request = *planned.request;
@@ -48,6 +56,7 @@ Submission build_submission(const Decision& decision, const Capabilities& capabi
   out.logprob_token_id_counts.assign(capabilities.slot_capacity, 0);
   for (const PlannedLane& lane : decision.lanes) {
     out.lanes.push_back(build_lane(lane));
+    if (decision.operation == Operation::kScoredPrefill) append_targets(lane, &out.prompt_target_tokens);
     if (!lane.new_blocks.empty()) out.block_updates.push_back({lane.tenancy.slot, lane.first_block, lane.new_blocks});
     if (!lane_requests_logprobs(lane, capabilities)) continue;
     const int32_t slot = lane.tenancy.slot.value;

@@ -1,7 +1,7 @@
 // The scheduler's decision as the message that every rank gets.
 //
 // R13: the flag and count vectors go whole on every submission, zero for slots that do not ask; selected ids only as
-// the prefixes of slots that select. Pure. Thread: engine.
+// the prefixes of slots that select. R38: a scored prefill carries each prompt row's target. Pure. Thread: engine.
 #pragma once
 
 #include "common/base/ids.h"

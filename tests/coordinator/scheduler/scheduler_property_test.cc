@@ -80,6 +80,7 @@ class ModelDevice {
 
 struct Traffic {
   double arrive = 0.3, cancel = 0.01, pause = 0.05;
+  double scored = 0.0;
   int priorities = 3, burst = 1;
   bool prefix_cache = true;
 };
@@ -114,6 +115,8 @@ class Simulation {
   int preemptions() const { return preemptions_; }
   int64_t cached() const { return cached_; }
   size_t most_running() const { return most_running_; }
+  int64_t scored_rows() const { return scored_rows_; }
+  int suppressed() const { return suppressed_; }
 
  private:
   struct Alive {
@@ -121,12 +124,15 @@ class Simulation {
     int finish_at = 0;                    // tokens
     int64_t priority = 0;
     bool paused = false;
+    bool scored = false;
+    int32_t scores = 0;  // positions whose scores were handed on
   };
   struct Flight {
     std::vector<RequestId> requests;
     std::vector<Tenancy> tenancies;
-    std::vector<int32_t> rows;
+    std::vector<int32_t> starts, rows;
     std::vector<TokenId> emitted;
+    bool scored = false;
   };
 
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
@@ -137,13 +143,16 @@ class Simulation {
     RequestSpec spec;
     const int size = uniform(1, core_.max_model_len / 2), text = uniform(0, 2), common = uniform(0, size);
     for (int i = 0; i < size; ++i) spec.prompt.push_back(i < common ? text : uniform(0, 99));
-    spec.sampling.max_tokens = uniform(1, core_.max_model_len / 2);
+    spec.prompt_scores = core_.prompt_scoring && chance(traffic_.scored);
+    spec.sampling.max_tokens = uniform(spec.prompt_scores ? 0 : 1, core_.max_model_len / 2);
     spec.priority = uniform(0, traffic_.priorities - 1);
     spec.cache_salt = chance(0.2) ? "salt" : "";
     if (!Scheduler::check_fits(core_, spec).ok()) return;
     const RequestId id(++arrived_);
     Alive& alive = alive_[id];
-    alive.finish_at = chance(0.5) ? spec.sampling.max_tokens : uniform(1, spec.sampling.max_tokens);
+    const int budget = spec.sampling.max_tokens;
+    alive.finish_at = budget == 0 || chance(0.5) ? budget : uniform(1, budget);
+    alive.scored = spec.prompt_scores;
     alive.prompt = alive.tokens = spec.prompt;
     for (int i = 0; i < spec.sampling.max_tokens; ++i) alive.tokens.push_back(next_token(alive.tokens));
     alive.priority = spec.priority;
@@ -197,17 +206,42 @@ class Simulation {
       ASSERT_TRUE(slots.insert(lane.tenancy.slot.value).second) << "two lanes for a slot";
       ASSERT_TRUE(alive_.contains(lane.request->id)) << "a lane for a request that has left";
       ASSERT_FALSE(lane.role == LaneRole::kDecode && alive_[lane.request->id].paused);
+      check_kind(decision.operation, lane);
       rows += lane.rows;
+      flight.starts.push_back(lane.start);
       flight.requests.push_back(lane.request->id);
       flight.tenancies.push_back(lane.tenancy);
       flight.rows.push_back(lane.rows);
     }
     ASSERT_LE(rows, core_.prefill_chunk);
     preemptions_ += static_cast<int>(decision.preemptions.size());
+    flight.scored = decision.operation == Operation::kScoredPrefill;
     flight.emitted = device_.execute(decision);
     scheduler_.commit(decision);
     if (!decision.lanes.empty()) flights_.push_back(std::move(flight));
     most_running_ = std::max(most_running_, decision.lanes.size());
+  }
+
+  /// R43: what still has scores to give advances in scored prefills and nowhere else, from position zero on.
+  void check_kind(Operation operation, const PlannedLane& lane) {
+    const RequestState& state = *scheduler_.find(lane.request->id);
+    const bool scored = operation == Operation::kScoredPrefill;
+    if (scored) {
+      ASSERT_TRUE(alive_[state.id].scored && lane.role == LaneRole::kPrefill);
+    }
+    if (lane.role == LaneRole::kPrefill && state.scores_left()) {
+      ASSERT_TRUE(scored);
+    }
+    ASSERT_FALSE(lane.samples && state.spec.sampling.max_tokens == 0);
+    if (scored) scored_rows_ += lane.rows;
+  }
+
+  /// What the engine hands on of a scored chunk: the positions that were not handed on before.
+  void take_scores(Alive& alive, int32_t start, int32_t rows) {
+    const int32_t end = std::min(start + rows, static_cast<int32_t>(alive.prompt.size()) - 1);
+    ASSERT_LE(start, alive.scores) << "a gap";
+    if (start < alive.scores) ++suppressed_;
+    alive.scores = std::max(alive.scores, end);
   }
 
   void decode() {
@@ -220,11 +254,20 @@ class Simulation {
       const auto it = alive_.find(id);
       if (it == alive_.end()) continue;
       const bool sampled = flight.emitted[i] != kNothing;
+      if (flight.scored) take_scores(it->second, flight.starts[i], flight.rows[i]);
+      if (::testing::Test::HasFatalFailure()) return;
       scheduler_.note_decoded(id, flight.rows[i], std::span(&flight.emitted[i], sampled ? 1 : 0));
       const RequestState& state = *scheduler_.find(id);
       ASSERT_TRUE(std::equal(state.tokens.begin(), state.tokens.end(), it->second.tokens.begin()))
           << "request " << id.value << " went astray at token " << state.generated();
-      if (state.generated() == it->second.finish_at) {
+      if (it->second.scored) {
+        ASSERT_EQ(state.scores_known, it->second.scores);
+      }
+      const bool prompt_done = state.kv_known >= state.prompt_size;
+      if (prompt_done && state.generated() == it->second.finish_at) {
+        if (it->second.scored) {
+          ASSERT_EQ(it->second.scores, state.prompt_size - 1) << "scores are missing";
+        }
         scheduler_.leave(id);
         alive_.erase(it);
         ++completed_;
@@ -268,6 +311,8 @@ class Simulation {
   int arrived_ = 0, completed_ = 0, cancelled_ = 0, preemptions_ = 0;
   int64_t cached_ = 0;
   size_t most_running_ = 0;
+  int64_t scored_rows_ = 0;
+  int suppressed_ = 0;  // scored chunks that repeated positions, after a preemption
 };
 
 Capabilities core(int slots, int chunk, int blocks) {
@@ -279,7 +324,8 @@ Capabilities core(int slots, int chunk, int blocks) {
           .kv_block_size = 4,
           .kv_num_blocks = blocks,
           .max_logprobs = 20,
-          .logprob_token_ids = true};
+          .logprob_token_ids = true,
+          .prompt_scoring = true};
 }
 
 TEST(SchedulerProperties, HoldOverRandomTraffic) {
@@ -307,6 +353,22 @@ TEST(SchedulerProperties, HoldWithAFewBlocksForManyAndImpatientClients) {
     if (HasFatalFailure()) return;
     EXPECT_GT(simulation.preemptions(), 20);
   }
+}
+
+TEST(SchedulerProperties, HoldWithScoredPromptsAmongTheOthers) {  // R43
+  int preemptions = 0, suppressed = 0;
+  for (uint32_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE(seed);
+    Simulation simulation(seed, core(1 + seed % 6, 1 + 7 * (seed % 3), 12 + 4 * (seed % 4)),
+                          {.pause = 0.1, .scored = seed % 3 == 0 ? 1.0 : 0.4});
+    simulation.run(70);
+    if (HasFatalFailure()) return;
+    EXPECT_GT(simulation.scored_rows(), 100);
+    preemptions += simulation.preemptions();
+    suppressed += simulation.suppressed();
+  }
+  EXPECT_GT(preemptions, 100);
+  EXPECT_GT(suppressed, 10);
 }
 
 TEST(SchedulerProperties, HoldFor64And512AtOnce) {
