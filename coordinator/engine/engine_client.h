@@ -22,13 +22,15 @@
 
 namespace helios {
 
-/// One sequence to generate (one prompt, one choice). Validated against Capabilities by the protocol.
+/// One sequence to generate or to score (one prompt, one choice). Validated against Capabilities by the protocol.
 struct SequenceRequest {
   std::vector<TokenId> prompt;  // 1 <= size, size + max_tokens <= max_model_len
   SamplingParams sampling;
   bool logprobs = false;
   int32_t num_logprobs = 0;                        // natural alternatives, 0..K
   std::vector<TokenId> logprob_token_ids;          // or selected ids; empty: natural
+  bool prompt_scores = false;                      // the prompt's tokens are scored; max_tokens may be 0 then
+  int32_t num_prompt_logprobs = 0;                 // natural alternatives at every prompt position, 0..20
   int64_t priority = 0;                            // the lower, the earlier; then the order of arrival
   std::string cache_salt;                          // only sequences with the same salt share a cached prefix
   std::shared_ptr<const CompiledGrammar> grammar;  // the text is one of its texts; null: any text
@@ -37,7 +39,8 @@ struct SequenceRequest {
 class SequenceStream {
  public:
   virtual ~SequenceStream() = default;
-  /// The next event, if one is there. After an event with finish != kNone, or an Error, nothing follows.
+  /// The next event, if one is there. After an event with finish != kNone, or an Error, nothing follows. A prompt of one
+  /// token has no scores: without a budget its stream is one empty chunk that finishes, else it begins with a token.
   virtual std::optional<SequenceEvent> try_pop() = 0;
   /// Prompt tokens that were found in the prefix cache: known from the first event on.
   virtual int64_t cached_tokens() const { return 0; }

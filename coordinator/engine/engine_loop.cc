@@ -68,7 +68,8 @@ Status check_sampling(const Capabilities& core, const SamplingParams& p) {
 
 /// The protocol has checked all of this with the client's own words. Here it keeps ranks from a fault, which would cost
 /// everybody, over what slipped through or what a newly loaded core no longer offers.
-Status check_sequence(const Capabilities& core, const RequestSpec& spec, int32_t num_logprobs) {
+Status check_sequence(const Capabilities& core, const RequestSpec& spec, int32_t num_logprobs,
+                      int32_t num_prompt_logprobs) {
   if (auto fits = Scheduler::check_fits(core, spec); !fits) return fits;
   const auto refuse = [](std::string message) { return Error{Errc::kInvalidArgument, std::move(message)}; };
   const auto in_vocabulary = [&](TokenId id) { return id >= 0 && id < core.vocab_size; };
@@ -76,6 +77,9 @@ Status check_sequence(const Capabilities& core, const RequestSpec& spec, int32_t
     return refuse(fmt::format("the prompt has a token id outside 0 to {}", core.vocab_size - 1));
   }
   if (auto sampling = check_sampling(core, spec.sampling); !sampling) return sampling;
+  if (num_prompt_logprobs < 0 || num_prompt_logprobs > (spec.prompt_scores ? core.max_logprobs : 0)) {
+    return refuse(fmt::format("{} prompt logprobs, the loaded core offers {}", num_prompt_logprobs, core.max_logprobs));
+  }
   if (!spec.logprobs) return Ok{};
   if (num_logprobs < 0 || num_logprobs > core.max_logprobs || core.max_logprobs == 0) {
     return refuse(fmt::format("{} logprobs, the loaded core offers {}", num_logprobs, core.max_logprobs));
@@ -108,6 +112,7 @@ RequestSpec spec_of(SequenceRequest request) {
           .sampling = std::move(request.sampling),
           .logprobs = request.logprobs,
           .logprob_token_ids = std::move(request.logprob_token_ids),
+          .prompt_scores = request.prompt_scores,
           .priority = request.priority,
           .cache_salt = std::move(request.cache_salt)};
 }
@@ -158,10 +163,10 @@ Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vec
       return Error{Errc::kNotImplemented, "structured output is not built in this version", "structured_outputs"};
     const RequestId id(next_id_.fetch_add(1));
     auto pipe = std::make_shared<SequencePipe>(id, config_.stream_capacity, inbox_);
-    const int32_t num_logprobs = request.num_logprobs;
+    const int32_t num_logprobs = request.num_logprobs, num_prompt_logprobs = request.num_prompt_logprobs;
     RequestSpec spec = spec_of(std::move(request));
-    if (auto valid = check_sequence(*core, spec, num_logprobs); !valid) return valid.error();
-    sequences.push_back({id, std::move(spec), num_logprobs, pipe, shared_notify, now});
+    if (auto valid = check_sequence(*core, spec, num_logprobs, num_prompt_logprobs); !valid) return valid.error();
+    sequences.push_back({id, std::move(spec), num_logprobs, num_prompt_logprobs, pipe, shared_notify, now});
     streams.push_back(std::make_shared<PipeStream>(std::move(pipe)));
   }
   if (auto pushed = inbox_->push(std::move(sequences)); !pushed) return pushed.error();
@@ -269,16 +274,26 @@ DecodedLane EngineLoop::decode(const ActiveSequence& sequence, const FrameInFlig
 
 void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& completion) {
   const TimePoint now = Clock::now();
-  int64_t prompt_tokens = 0, generated = 0;
+  int64_t prompt_tokens = 0, generated = 0, next_row = 0;
   std::vector<RequestId> named;
   for (size_t i = 0; i < frame.lanes.size(); ++i) {
     const LedgerLane& lane = frame.lanes[i];
+    const int64_t first_row = std::exchange(next_row, next_row + lane.rows);
     named.push_back(lane.request);
     const auto it = active_.find(lane.request);
     if (it == active_.end()) continue;  // it has left: whatever its epoch still emits is nobody's
     DecodedLane decoded = decode(it->second, frame, i, completion);
+    std::optional<PromptScores> scores;
+    if (frame.operation == Operation::kScoredPrefill && !decoded.error) {
+      Result<PromptScores> read = decode_scores(it->second, lane, first_row, completion);
+      if (read) {
+        scores = *std::move(read);
+      } else {
+        decoded = {.error = read.error()};  // what the frame sampled comes after what is missing
+      }
+    }
     if (!decoded.error) prompt_tokens += note_decoded(it->second, lane, decoded);
-    generated += deliver(lane.request, std::move(decoded), now);
+    generated += deliver(lane.request, std::move(scores), std::move(decoded), now);
   }
   scheduler_->frame_decoded(named);
   if (!observer_) return;
@@ -290,6 +305,29 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
     seen.payload_bytes += static_cast<int64_t>(payload.words.size() * sizeof(int32_t));
   }
   observer_->on_frame(seen);
+}
+
+/// The chunk's scores that were not decoded before a preemption. The prompt's last row has no token behind it.
+Result<PromptScores> EngineLoop::decode_scores(const ActiveSequence& sequence, const LedgerLane& lane,
+                                               int64_t first_row, const Completion& completion) const {
+  const RequestState& state = *scheduler_->find(lane.request);
+  const int32_t first = std::max(lane.start, state.scores_known) + 1;
+  const int32_t end = std::min(lane.start + lane.rows + 1, state.prompt_size);
+  PromptScores out{.first = first};
+  if (first >= end) return out;
+  const auto size = static_cast<size_t>(end - first);
+  const size_t begin = static_cast<size_t>(first_row + first - 1 - lane.start) * kPromptScoreWords;
+  const std::span<const int32_t> all(completion.prompt_rows);
+  const auto rows = all.subspan(std::min(begin, all.size()));
+  auto scores = decode_prompt_rows(rows.first(std::min(size * kPromptScoreWords, rows.size())),
+                                   std::span(state.tokens).subspan(first, size), sequence.num_prompt_logprobs,
+                                   scheduler_->capabilities().vocab_size);
+  if (!scores) {
+    return Error{Errc::kInternal, fmt::format("slot {}, prompt position {} and after: {}", lane.tenancy.slot.value,
+                                              first, scores.error().message)};
+  }
+  out.scores = *std::move(scores);
+  return out;
 }
 
 /// Tells the scheduler what came. Returns the prompt tokens that are now in the cache and were not before: each counts
@@ -304,11 +342,19 @@ int64_t EngineLoop::note_decoded(ActiveSequence& sequence, const LedgerLane& lan
   return sequence.prompt_prefilled - before;
 }
 
-/// Posts a lane's events in generation order, then its end if it has one. Returns the tokens posted.
-int64_t EngineLoop::deliver(RequestId id, DecodedLane lane, TimePoint now) {
+/// Posts a lane's prompt scores (R40: before the tokens), its tokens in generation order, then its end if it has one.
+/// Returns the tokens posted.
+int64_t EngineLoop::deliver(RequestId id, std::optional<PromptScores> scores, DecodedLane lane, TimePoint now) {
   const auto it = active_.find(id);
   ActiveSequence& sequence = it->second;
   FinishCode finish = FinishCode::kNone;
+  if (!lane.error && scheduler_->find(id)->prefilled_only()) {
+    finish = FinishCode::kTokenLimit;
+    if (!scores) scores.emplace();  // a prompt of one token
+    scores->finish = finish;
+  }
+  const bool scored = scores && (!scores->scores.empty() || finish != FinishCode::kNone);
+  if (scored) sequence.pipe->push(*std::move(scores));
   for (TokenEvent& event : lane.events) {
     finish = event.finish;
     sequence.generated += 1;
@@ -316,13 +362,13 @@ int64_t EngineLoop::deliver(RequestId id, DecodedLane lane, TimePoint now) {
     sequence.pipe->push(std::move(event));
   }
   const auto posted = static_cast<int64_t>(lane.events.size());
-  if (posted > 0) touch(sequence.notify);
+  if (posted > 0 || scored) touch(sequence.notify);
   if (lane.error) {
     log_error("sequence_failed", "request={} reason=\"{}\"", id.value, lane.error->message);
     fail_sequence(it, *std::move(lane.error));
   } else if (finish != FinishCode::kNone) {
     end_sequence(it, Outcome::kFinished, finish);
-  } else if (posted > 0 && sequence.pipe->is_behind(headroom())) {
+  } else if ((posted > 0 || scored) && sequence.pipe->is_behind(headroom())) {
     scheduler_->set_paused(id, true);
     if (std::find(paused_.begin(), paused_.end(), id) == paused_.end()) paused_.push_back(id);
   }
@@ -400,7 +446,10 @@ void EngineLoop::enqueue(RequestId id, RequestSpec spec) {
     parked_.emplace_back(id, std::move(spec));
     return;
   }
-  if (auto valid = check_sequence(scheduler_->capabilities(), spec, it->second.num_logprobs); !valid) {
+  const ActiveSequence& sequence = it->second;
+  if (auto valid =
+          check_sequence(scheduler_->capabilities(), spec, sequence.num_logprobs, sequence.num_prompt_logprobs);
+      !valid) {
     return fail_sequence(it, valid.error());
   }
   scheduler_->enqueue(id, std::move(spec));
@@ -412,6 +461,7 @@ void EngineLoop::take_inbox() {
     active_.emplace(arrived.id, ActiveSequence{.pipe = std::move(arrived.pipe),
                                                .notify = std::move(arrived.notify),
                                                .num_logprobs = arrived.num_logprobs,
+                                               .num_prompt_logprobs = arrived.num_prompt_logprobs,
                                                .logprobs = arrived.spec.logprobs,
                                                .prompt_tokens = static_cast<int64_t>(arrived.spec.prompt.size()),
                                                .arrived = arrived.arrived});
@@ -432,7 +482,8 @@ void EngineLoop::mark_admitted(const Decision& decision, TimePoint now) {
     sequence.started = true;
     sequence.admitted = now;
     sequence.pipe->set_cached_tokens(cached);
-    if (observer_ && config_.prefix_cache) observer_->on_prefix_lookup(sequence.prompt_tokens, cached);
+    const bool looked_up = config_.prefix_cache && !admission.request->scores_left();
+    if (observer_ && looked_up) observer_->on_prefix_lookup(sequence.prompt_tokens, cached);
     ++first_time;
   }
   num_started_ += static_cast<int64_t>(first_time);

@@ -17,6 +17,7 @@
 
 #include "common/net/zmq_socket.h"
 #include "coordinator/completion/lane_decoder.h"
+#include "coordinator/completion/prompt_score_decoder.h"
 #include "coordinator/engine/engine.h"
 #include "coordinator/engine/request_inbox.h"
 #include "coordinator/engine/sequence_pipe.h"
@@ -52,6 +53,7 @@ class EngineLoop {
     std::shared_ptr<SequencePipe> pipe;
     Notify notify;
     int32_t num_logprobs = 0;
+    int32_t num_prompt_logprobs = 0;
     bool logprobs = false;
     int64_t prompt_tokens = 0;
     int64_t prompt_prefilled = 0;  // of them, in the KV cache at some time
@@ -71,8 +73,10 @@ class EngineLoop {
   void decode_frame(const FrameInFlight& frame, const Completion& completion);
   DecodedLane decode(const ActiveSequence& sequence, const FrameInFlight& frame, size_t lane,
                      const Completion& completion) const;
+  Result<PromptScores> decode_scores(const ActiveSequence& sequence, const LedgerLane& lane, int64_t first_row,
+                                     const Completion& completion) const;
   int64_t note_decoded(ActiveSequence& sequence, const LedgerLane& lane, const DecodedLane& decoded);
-  int64_t deliver(RequestId id, DecodedLane lane, TimePoint now);
+  int64_t deliver(RequestId id, std::optional<PromptScores> scores, DecodedLane lane, TimePoint now);
   void observe_token(ActiveSequence& sequence, TimePoint now);
 
   // The rank set's fate.

@@ -1,7 +1,8 @@
 // Engine -> one connection: the bounded pipe of one sequence's events.
 //
 // The engine asks is_behind() before it plans more; a consumer that has fallen behind costs its own sequence's speed
-// and nobody else's. Events go in on the engine thread and come out on the connection's strand.
+// and nobody else's. A chunk of prompt scores weighs as much as an eighth of the pipe: a few of them are buffered,
+// however long the prompt (R31). Events go in on the engine thread and come out on the connection's strand.
 #pragma once
 
 #include <atomic>
@@ -42,8 +43,11 @@ class SequencePipe {
   const size_t capacity_;
   const std::shared_ptr<RequestInbox> inbox_;
   std::atomic<int64_t> cached_tokens_{0};
+  size_t weight_of(const SequenceEvent& event) const;
+
   std::mutex mutex_;
   std::deque<SequenceEvent> events_;
+  size_t weight_ = 0;  // of events_, against capacity_
   bool behind_ = false;
   bool ended_ = false;  // the last event went in
   bool cancelled_ = false;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -39,6 +40,9 @@ inline TokenId toy_token(uint64_t prefix_hash, uint64_t seed, int64_t vocab_size
 inline float toy_logprob(TokenId id, int64_t position) {
   return -static_cast<float>(1 + (id * 7 + position) % 13) / 8.0f;
 }
+
+/// Of a prompt token, as a prompt score row has it.
+inline int32_t toy_rank(TokenId id, int64_t position) { return 1 + static_cast<int32_t>((id + position) % 5); }
 
 struct ScriptedRankOptions {
   std::string endpoint;
@@ -236,12 +240,14 @@ class ScriptedRank {
       c.width = std::max({c.width, kMaxNaturalAlternatives, s.logprob_token_id_counts.at(slot)});
     }
     for (const Lane& lane : s.lanes) execute_lane(s, lane, c);
+    if (s.operation == Operation::kScoredPrefill) score(s, c);
     c.record_digest = 14695981039346656037u;
     for (const int64_t word : c.records)
       c.record_digest = (c.record_digest ^ static_cast<uint64_t>(word)) * 1099511628211u;
     if (options_.rank != 0) {
       c.records.clear();
       c.payloads.clear();
+      c.prompt_rows.clear();
       c.width = 0;
     }
     return c;
@@ -277,6 +283,25 @@ class ScriptedRank {
     }
     record[record_word::kKvLength] = slot.length;
     c.records.insert(c.records.end(), record.begin(), record.end());
+  }
+
+  /// One row a prompt token, from the targets alone: a wrong target or a wrong place gives a wrong score.
+  void score(const Submission& s, Completion& c) {
+    size_t row = 0;
+    for (const Lane& lane : s.lanes) {
+      for (size_t i = 0; i < lane.tokens.size(); ++i, ++row) {
+        const TokenId target = s.prompt_target_tokens.at(row);
+        const int64_t position = lane.start + static_cast<int64_t>(i) + 1;
+        const bool valid = target != kNoTarget;
+        c.prompt_rows.push_back(target);
+        c.prompt_rows.push_back(float_bits(valid ? toy_logprob(target, position) : NAN));
+        c.prompt_rows.push_back(valid ? toy_rank(target, position) : 0);
+        for (int k = 0; k < kMaxNaturalAlternatives; ++k) {
+          c.prompt_rows.push_back(valid ? static_cast<TokenId>((target + k) % options_.core.vocab_size) : -1);
+          c.prompt_rows.push_back(float_bits(valid ? -static_cast<float>(k + 1) / 16.0f : NAN));
+        }
+      }
+    }
   }
 
   TokenId& cached(const Slot& slot, int32_t position) {

@@ -63,6 +63,8 @@ class Client {
  public:
   struct Outcome {
     std::vector<TokenEvent> tokens;
+    std::vector<PromptScore> scores;  // from position 1 on
+    std::optional<FinishCode> finish;
     std::optional<Error> error;
     bool ended = false;
   };
@@ -103,8 +105,11 @@ class Client {
         if (!event) break;
         EXPECT_FALSE(outcomes_[i].ended) << "an event after the last";
         if (auto* token = std::get_if<TokenEvent>(&*event)) {
-          outcomes_[i].ended = token->finish != FinishCode::kNone;
+          end(outcomes_[i], token->finish);
           outcomes_[i].tokens.push_back(std::move(*token));
+        } else if (const auto* scores = std::get_if<PromptScores>(&*event)) {
+          take(outcomes_[i], *scores);
+          end(outcomes_[i], scores->finish);
         } else {
           outcomes_[i].error = std::get<Error>(*event);
           outcomes_[i].ended = true;
@@ -113,6 +118,20 @@ class Client {
       all = all && outcomes_[i].ended;
     }
     return all;
+  }
+
+  /// R40: chunks come without gaps and repeats, before the tokens.
+  static void take(Outcome& outcome, const PromptScores& scores) {
+    EXPECT_TRUE(outcome.tokens.empty()) << "prompt scores after a token";
+    EXPECT_EQ(scores.first, static_cast<int32_t>(outcome.scores.size()) + 1);
+    for (const auto& score : scores.scores) {
+      EXPECT_TRUE(score.has_value());
+      outcome.scores.push_back(score.value_or(PromptScore{}));
+    }
+  }
+  static void end(Outcome& outcome, FinishCode finish) {
+    outcome.ended = finish != FinishCode::kNone;
+    if (outcome.ended) outcome.finish = finish;
   }
 
   SequenceStream& stream(size_t i) { return *streams_[i]; }
@@ -189,6 +208,28 @@ class EngineFixture : public ::testing::Test {
         break;
     }
     return out;
+  }
+  static SequenceRequest scored_request(int prompt, int max_tokens, int alternatives, uint64_t seed = 0) {
+    SequenceRequest r = request(prompt, max_tokens, seed);
+    r.prompt_scores = true;
+    r.num_prompt_logprobs = alternatives;
+    return r;
+  }
+  /// Every prompt position but the first, once and in order, with the toy model's numbers, then the tokens if any.
+  void expect_scored(const SequenceRequest& r, const Client::Outcome& outcome) const {
+    ASSERT_FALSE(outcome.error.has_value()) << outcome.error->message;
+    ASSERT_EQ(outcome.scores.size(), r.prompt.size() - 1);
+    for (size_t p = 1; p < r.prompt.size(); ++p) {
+      const PromptScore& score = outcome.scores[p - 1];
+      EXPECT_EQ(score.token, r.prompt[p]);
+      EXPECT_EQ(score.logprob, toy_logprob(r.prompt[p], static_cast<int64_t>(p)));
+      EXPECT_EQ(score.rank, toy_rank(r.prompt[p], static_cast<int64_t>(p)));
+      ASSERT_EQ(score.alternatives.size(), static_cast<size_t>(r.num_prompt_logprobs));
+      for (int k = 0; k < r.num_prompt_logprobs; ++k) {
+        EXPECT_EQ(score.alternatives[k].logprob, -static_cast<float>(k + 1) / 16.0f);
+      }
+    }
+    expect_complete(r, outcome);
   }
   static std::vector<TokenId> ids(const Client::Outcome& outcome) {
     std::vector<TokenId> out;
