@@ -74,7 +74,10 @@ struct SequenceOutput::Impl {
 
   // Takes what the decoder let go, and releases as much as cannot be part of a stop string.
   void advance(DecodedText decoded, OutputDelta* delta) {
-    for (const TextStart& start : decoded.starts) spans.place(start);
+    for (TextStart start : decoded.starts) {
+      start.code_points += options.text_offset_base;
+      spans.place(start);
+    }
     const bool armed = num_generated > options.min_tokens;
     const std::optional<StopFilter::Match> match = stops.feed(decoded.text, armed);
     read += static_cast<int64_t>(decoded.text.size());

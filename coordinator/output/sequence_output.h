@@ -26,6 +26,7 @@ struct OutputOptions {
   bool tokens_as_token_ids = false;     // token texts as token_id:<decimal>
   int64_t min_tokens = 0;               // stop strings that complete before so many tokens were generated do not count
   bool keep_terminating_entry = false;  // completions with echo: EOS and stop ids keep their entry (wire formats, 0.1)
+  int64_t text_offset_base = 0;         // code points of what the client sees before the generated text: the echo
 };
 
 struct OutputAlternative {
@@ -42,6 +43,8 @@ struct OutputEntry {
   int64_t text_byte = -1;   // where its first byte is in the released text, in bytes; -1: it contributes none
   float logprob = 0.0f;
   std::vector<OutputAlternative> alternatives;
+  int32_t rank = 0;       // of a prompt token, from 1; generated ones have none
+  bool has_value = true;  // false: a prompt position without a value; then neither logprob nor alternatives
 };
 
 struct OutputFinish {
@@ -50,8 +53,9 @@ struct OutputFinish {
   std::optional<TokenId> stop_token;       // or an id from the stop ids
 };
 
-/// What one or more tokens released.
+/// What a chunk of prompt scores or one or more tokens released.
 struct OutputDelta {
+  std::vector<OutputEntry> prompt;  // entries of scored prompt positions, before all others
   std::string text;  // valid UTF-8
   std::vector<OutputEntry> entries;
   std::vector<TokenId> token_ids;  // generated in this step, terminating ones included
