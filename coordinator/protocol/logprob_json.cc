@@ -1,6 +1,8 @@
 #include "coordinator/protocol/logprob_json.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -89,22 +91,29 @@ Status append_chat_entry(std::string& out, const OutputEntry& entry, const Token
   return Ok{};
 }
 
-Status LogprobArrays::append(const OutputEntry& entry) {
+Status LogprobArrays::append(const OutputEntry& entry, size_t max_alternatives) {
   separate(offsets_);
   offsets_ += std::to_string(entry.text_offset);
-  separate(values_);
-  if (Status status = append_logprob(values_, entry.logprob); !status) return status;
   separate(tokens_);
   append_json_string(tokens_, entry.text);
+  separate(values_);
   separate(dictionaries_);
-  return append_dictionary(entry);
+  if (!entry.has_value) {
+    values_ += "null";
+    dictionaries_ += "null";
+    return Ok{};
+  }
+  if (Status status = append_logprob(values_, entry.logprob); !status) return status;
+  return append_dictionary(entry, max_alternatives);
 }
 
-Status LogprobArrays::append_dictionary(const OutputEntry& entry) {
+Status LogprobArrays::append_dictionary(const OutputEntry& entry, size_t max_alternatives) {
+  const auto alternatives =
+      std::span(entry.alternatives).first(std::min(max_alternatives, entry.alternatives.size()));
   std::vector<Candidate> candidates;
-  candidates.reserve(entry.alternatives.size() + 1);
+  candidates.reserve(alternatives.size() + 1);
   bool chosen_listed = false;
-  for (const OutputAlternative& alternative : entry.alternatives) {
+  for (const OutputAlternative& alternative : alternatives) {
     candidates.push_back({alternative.id, &alternative.text, alternative.logprob});
     chosen_listed |= alternative.id == entry.id;
   }

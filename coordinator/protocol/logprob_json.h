@@ -5,6 +5,7 @@
 // connection's strand.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/base/result.h"
@@ -25,8 +26,9 @@ Status append_chat_entry(std::string& out, const OutputEntry& entry, const Token
 
 class LogprobArrays {
  public:
-  /// Errors: kInternal when a value to be reported is NaN; the arrays are then of no use.
-  Status append(const OutputEntry& entry);
+  /// Of the entry's alternatives the first `max_alternatives` count. An entry without a value has null in the arrays of
+  /// values. Errors: kInternal when a value to be reported is NaN; the arrays are then of no use.
+  Status append(const OutputEntry& entry, size_t max_alternatives = SIZE_MAX);
   bool empty() const { return offsets_.empty(); }
   void clear();
   /// The object, or null when there is no entry.
@@ -35,7 +37,7 @@ class LogprobArrays {
   void append_object(std::string& out) const;
 
  private:
-  Status append_dictionary(const OutputEntry& entry);
+  Status append_dictionary(const OutputEntry& entry, size_t max_alternatives);
 
   std::string offsets_, values_, tokens_, dictionaries_;  // comma-separated elements
 };
