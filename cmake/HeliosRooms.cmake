@@ -52,12 +52,14 @@ function(helios_room name)
 endfunction()
 
 # helios_device_kernels(ROOM): helios_device_ROOM stands for the kernels of kernels/ROOM on the device that a program is
-# linked for: the CPU's, or for a test marked EMULATED the CUDA sources on the emulator. Rooms of the worker link this,
-# so that the same objects make both programs.
+# linked for, by its property HELIOS_DEVICE: the CPU's; simt, for a test marked EMULATED, the CUDA sources on the
+# emulator; cuda, for the CUDA module, the same sources from nvcc. Rooms of the worker link this, so that the same
+# objects make all three.
 function(helios_device_kernels room)
   add_library(helios_device_${room} INTERFACE)
+  set(device $<TARGET_PROPERTY:HELIOS_DEVICE>)
   target_link_libraries(helios_device_${room} INTERFACE
-    $<IF:$<BOOL:$<TARGET_PROPERTY:HELIOS_EMULATED>>,helios_${room}_simt,helios_kernels_${room}>)
+    $<IF:$<STREQUAL:${device},simt>,helios_${room}_simt,$<IF:$<STREQUAL:${device},cuda>,helios_${room}_cuda,helios_kernels_${room}>>)
 endfunction()
 
 # The same for the tests, which are half of a clean build. An executable, because what it shares must be compiled with an
@@ -84,7 +86,7 @@ function(helios_test name)
   target_link_libraries(${name} PRIVATE helios_options ${TEST_LINKS} GTest::gtest_main fmt::fmt)
   target_precompile_headers(${name} REUSE_FROM helios_test_headers)
   if(TEST_EMULATED)
-    set_target_properties(${name} PROPERTIES HELIOS_EMULATED ON)
+    set_target_properties(${name} PROPERTIES HELIOS_DEVICE simt)
     target_compile_definitions(${name} PRIVATE HELIOS_EMULATED_DEVICE)
   endif()
   if(NOT TEST_TIMEOUT)

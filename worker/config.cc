@@ -158,6 +158,7 @@ Status take_place(const Flags& flags, const GetEnv& getenv, WorkerConfig* config
   }
   config->rank = *place->rank;
   config->world_size = *place->world_size;
+  config->local_rank = place->local_rank;
   config->coordinator = place->coordinator;
   config->place_source = place->source;
   if (!valid_world_size(config->world_size)) {

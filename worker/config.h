@@ -21,6 +21,7 @@ struct WorkerConfig {
   std::optional<ClusterKey> cluster_key;
   Rank rank;
   int world_size = 1;
+  int local_rank = 0;        // among the ranks of this host: which GPU
   std::string place_source;  // what rank and world size were taken from
   std::chrono::milliseconds collective_timeout{60000};
 

@@ -19,14 +19,27 @@
 namespace helios {
 namespace {
 
-/// Empty when cores can be prepared on the device, else why not.
-std::string device_trouble(const std::string& device) {
-  if (device == "cpu") return {};
+/// How cores are prepared on the configured device. Errors: kUnsupported, kUnavailable, kMismatch: this process cannot
+/// compute on it.
+Result<PrepareCore> core_maker(const WorkerConfig& config) {
+  if (config.device == "cpu") {
+    return PrepareCore([&config](Communicator& communicator, const std::function<void(double)>& progress) {
+      return PreparedCore{
+          .executor = Executor::prepare(config.core, cpu_device(config.core), communicator, progress)};
+    });
+  }
   const Result<const CudaModule*> module = load_cuda_module();
-  if (!module.ok()) return "--device cuda: " + module.error().message;
+  if (!module.ok()) return module.error();
   const Result<int> devices = (*module)->probe();
-  if (!devices.ok()) return "--device cuda: " + devices.error().message;
-  return fmt::format("--device cuda: {} devices found, but cores are prepared on the CPU only in this build", *devices);
+  if (!devices.ok()) return devices.error();
+  if (config.local_rank >= *devices) {
+    return Error{Errc::kUnavailable, fmt::format("rank {} is number {} of this host and takes the device of that "
+                                                 "number, but there are {}",
+                                                 config.rank.value, config.local_rank, *devices)};
+  }
+  return PrepareCore([&config, cuda = *module](Communicator& hosts, const std::function<void(double)>& progress) {
+    return cuda->prepare(config.core, config.local_rank, hosts, config.collective_timeout, progress);
+  });
 }
 
 std::string status_url(const WorkerConfig& config, const Hello& hello, uint16_t port) {
@@ -43,8 +56,9 @@ uint64_t random_life() {
 
 int run(const WorkerConfig& config) {
   if (config.die_with_parent && !die_with_parent()) return kExitDrained;
-  if (const std::string trouble = device_trouble(config.device); !trouble.empty()) {
-    fmt::print(stderr, "helios-worker: {}\n", trouble);
+  const Result<PrepareCore> prepare = core_maker(config);
+  if (!prepare.ok()) {
+    fmt::print(stderr, "helios-worker: --device {}: {}\n", config.device, prepare.error().message);
     return kExitCannotServe;
   }
   const Result<std::string> address = local_address_towards(config.coordinator);
@@ -86,10 +100,7 @@ int run(const WorkerConfig& config) {
                         .termination_requested = TerminationSignals::requested,
                         .end_process = [](int exit_code) { ::_exit(exit_code); }},
                        vitals, wake);
-  const PrepareCore prepare = [&config](Communicator& communicator, const std::function<void(double)>& progress) {
-    return Executor::prepare(config.core, cpu_device(config.core), communicator, progress);
-  };
-  return serve_rank(hello, config.collective_timeout, prepare, link, vitals);
+  return serve_rank(hello, config.collective_timeout, *prepare, link, vitals);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ ROOMS = {
     "kernels/transformer": ["kernels/base", "common/base"],
     "worker/backend": ["kernels/base", "common/base"],
     "worker/collective": ["kernels/base", "common/base"],
-    "worker/cuda": ["kernels", "worker/backend", "worker/collective", "common/base"],
+    "worker/cuda": ["kernels", "worker/backend", "worker/collective", "worker/replay", "common/base"],
     "worker/catalog": ["common/base", "common/contract"],
     "worker/model": ["kernels", "worker/backend", "worker/collective", "common/base"],
     "worker/frames": ["worker/catalog", "worker/backend", "kernels/base", "kernels/step", "common/base",

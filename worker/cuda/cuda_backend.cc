@@ -96,6 +96,7 @@ class CudaBackend final : public Backend {
     check(cudaMalloc(&data, bytes), fmt::format("allocate {} bytes of device memory", bytes).c_str());
     Memory memory(data, bytes, [](void* p, size_t) { cudaFree(p); });
     check(cudaMemset(data, 0, bytes), "clear device memory");
+    check(cudaStreamSynchronize(cudaStreamLegacy), "clear device memory");  // our streams do not wait for that one
     return memory;
   }
   Memory pinned_memory(size_t bytes) override {
@@ -130,9 +131,11 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-void check(cudaError_t status, const char* what) {
+void check(cudaError_t status, const char* what, std::source_location place) {
   if (status == cudaSuccess) return;
-  throw DeviceError(fmt::format("CUDA cannot {}: {}", what, cudaGetErrorString(status)));
+  const std::string_view file = place.file_name();
+  throw DeviceError(fmt::format("CUDA cannot {}: {}, {} ({}:{})", what, cudaGetErrorName(status),
+                                cudaGetErrorString(status), file.substr(file.rfind('/') + 1), place.line()));
 }
 
 std::unique_ptr<Backend> make_backend(int device, int host_threads) {

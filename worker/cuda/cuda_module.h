@@ -5,29 +5,25 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
-#include <string>
+#include <functional>
 
-#include "common/base/ids.h"
 #include "common/base/result.h"
-#include "worker/backend/backend.h"
 #include "worker/collective/communicator.h"
+#include "worker/replay/executor.h"
 
 namespace helios {
 
-inline constexpr int kCudaModuleVersion = 1;
+inline constexpr int kCudaModuleVersion = 2;
 
 struct CudaModule {
   int version = kCudaModuleVersion;
   /// Number of usable devices. Errors: kUnavailable with the driver's own reason.
   Result<int> (*probe)();
-  /// Throws DeviceError.
-  std::unique_ptr<Backend> (*make_backend)(int device, int host_threads);
-  /// 128 bytes that rank 0 makes and every rank of the group is given. Throws CollectiveError.
-  std::string (*make_group_id)();
-  /// Collective over the group; exchanges are ordered on `stream` and may be captured. Throws CollectiveError.
-  std::unique_ptr<Communicator> (*make_communicator)(const std::string& group_id, Rank rank, int world_size,
-                                                     Stream& stream, std::chrono::milliseconds timeout);
+  /// Joins the ranks of `hosts` by NCCL, loads this rank's shard onto the device and captures every graph. `hosts` is
+  /// used for the introduction alone; `timeout` bounds every wait of the device's group. Collective over the group.
+  /// Throws LoadError, DeviceError, CollectiveError.
+  PreparedCore (*prepare)(const CoreConfig& config, int device, Communicator& hosts, std::chrono::milliseconds timeout,
+                          const std::function<void(double)>& progress);
 };
 
 /// Opens helios_cuda.so beside the running binary, once. Errors: kUnsupported: no module in this build, or its

@@ -1,6 +1,9 @@
 // The CUDA module's one exported symbol.
 #include <cuda_runtime.h>
 
+#include <string>
+#include <vector>
+
 #include "worker/cuda/cuda_backend.h"
 #include "worker/cuda/cuda_module.h"
 #include "worker/cuda/nccl_communicator.h"
@@ -16,7 +19,26 @@ Result<int> probe() {
   return count;
 }
 
-constexpr CudaModule kModule{kCudaModuleVersion, probe, make_backend, make_nccl_group_id, make_nccl_communicator};
+/// Rank 0's group id, handed round by the hosts.
+std::string agree_on_group_id(Communicator& hosts) {
+  std::string mine = hosts.rank().value == 0 ? make_nccl_group_id() : std::string(kNcclGroupIdBytes, '\0');
+  std::vector<std::byte> all(mine.size() * static_cast<size_t>(hosts.world_size()));
+  hosts.all_gather(std::as_bytes(std::span(mine)), all);
+  return std::string(reinterpret_cast<const char*>(all.data()), kNcclGroupIdBytes);
+}
+
+PreparedCore prepare(const CoreConfig& config, int device_index, Communicator& hosts,
+                     std::chrono::milliseconds timeout, const std::function<void(double)>& progress) {
+  Device device{.backend = make_backend(device_index, config.num_threads)};
+  device.compute = device.backend->make_stream("compute");
+  PreparedCore core;
+  core.device_group =
+      make_nccl_communicator(agree_on_group_id(hosts), hosts.rank(), hosts.world_size(), *device.compute, timeout);
+  core.executor = Executor::prepare(config, std::move(device), *core.device_group, progress);
+  return core;
+}
+
+constexpr CudaModule kModule{kCudaModuleVersion, probe, prepare};
 
 }  // namespace
 }  // namespace helios::cuda

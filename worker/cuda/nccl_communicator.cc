@@ -19,6 +19,7 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const std::string& group_id, Rank rank, int world, Stream& stream, std::chrono::milliseconds timeout)
       : rank_(rank), world_(world), stream_(native_stream(stream)), timeout_(timeout) {
     ncclUniqueId id;
+    static_assert(sizeof id.internal == kNcclGroupIdBytes);
     if (group_id.size() != sizeof id.internal) {
       throw CollectiveError(
           fmt::format("NCCL group id: expected {} bytes, found {}", sizeof id.internal, group_id.size()));

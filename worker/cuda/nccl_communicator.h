@@ -14,7 +14,9 @@
 
 namespace helios::cuda {
 
-/// Throws CollectiveError.
+inline constexpr size_t kNcclGroupIdBytes = 128;
+
+/// Made by rank 0 and given to every rank of the group. Throws CollectiveError.
 std::string make_nccl_group_id();
 std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size,
                                                      Stream& stream, std::chrono::milliseconds timeout);

@@ -37,6 +37,7 @@ CommunicatorConfig group_of(const Hello& hello, const Welcome& welcome, std::chr
 class Attached {
  public:
   Attached(CoordinatorLink& link, Communicator& communicator) : link_(link) { link_.attach(&communicator); }
+  void change_to(Communicator& communicator) { link_.attach(&communicator); }
   ~Attached() { link_.attach(nullptr); }
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
@@ -45,15 +46,15 @@ class Attached {
   CoordinatorLink& link_;
 };
 
-std::unique_ptr<Executor> load(const PrepareCore& prepare, Communicator& communicator, CoordinatorLink& link,
+PreparedCore load(const PrepareCore& prepare, Communicator& communicator, CoordinatorLink& link,
                                RankVitals& vitals) {
   vitals.advance_state(RankState::kLoading);
-  std::unique_ptr<Executor> executor = prepare(communicator, [&](double progress) {
+  PreparedCore core = prepare(communicator, [&](double progress) {
     vitals.set_load_progress(progress);
     if (const Leave leave = link.leave(); leave.reason != LeaveReason::kNone) throw LeavesWhileLoading(leave.why);
   });
   vitals.set_load_progress(1.0);
-  return executor;
+  return core;
 }
 
 void serve(const Hello& hello, std::chrono::milliseconds timeout, const PrepareCore& prepare, CoordinatorLink& link,
@@ -63,15 +64,18 @@ void serve(const Hello& hello, std::chrono::milliseconds timeout, const PrepareC
   log_info("rank_welcomed", "rank={} incarnation={} world_size={} collective={}", hello.rank.value,
            welcome->incarnation, welcome->world_size, welcome->collective);
   const std::unique_ptr<Communicator> communicator = make_communicator(group_of(hello, *welcome, timeout, link));
-  const Attached attached(link, *communicator);
-  const std::unique_ptr<Executor> executor = load(prepare, *communicator, link, vitals);
-  vitals.publish_counters(executor->counters());
-  link.send(Ready{welcome->incarnation, executor->manifest()});
+  PreparedCore core;  // before `attached`: the link lets go of its group before it is destroyed
+  Attached attached(link, *communicator);
+  core = load(prepare, *communicator, link, vitals);
+  if (core.device_group) attached.change_to(*core.device_group);
+  Executor& executor = *core.executor;
+  vitals.publish_counters(executor.counters());
+  link.send(Ready{welcome->incarnation, executor.manifest()});
   vitals.advance_state(RankState::kReady);
   log_info("rank_ready", "rank={} incarnation={} resident_mib={}", hello.rank.value, welcome->incarnation,
            resident_bytes() >> 20);
-  RankLoop(*executor, hello.rank, welcome->incarnation, link, vitals).run();
-  vitals.publish_counters(executor->counters());
+  RankLoop(executor, hello.rank, welcome->incarnation, link, vitals).run();
+  vitals.publish_counters(executor.counters());
 }
 
 }  // namespace

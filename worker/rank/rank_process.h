@@ -14,9 +14,9 @@
 
 namespace helios {
 
-/// Loads and prepares this rank's core. Throws LoadError, CollectiveError.
+/// Loads and prepares this rank's core. Throws LoadError, DeviceError, CollectiveError.
 using PrepareCore =
-    std::function<std::unique_ptr<Executor>(Communicator& communicator, const std::function<void(double)>& progress)>;
+    std::function<PreparedCore(Communicator& communicator, const std::function<void(double)>& progress)>;
 
 /// Serves one incarnation. `hello` is what the link says of this rank; `collective_timeout` bounds joining the group
 /// and every wait in it. Returns the process's exit code (drain.h); what went wrong has been logged and told.

@@ -74,4 +74,11 @@ class Executor {
   virtual std::vector<Counter> counters() const = 0;
 };
 
+/// A core that is ready, and what its exchanges go through when that is not the group it was prepared with: a GPU's own
+/// communicator, which the graphs captured and therefore outlives them.
+struct PreparedCore {
+  std::unique_ptr<Communicator> device_group;  // may be null
+  std::unique_ptr<Executor> executor;
+};
+
 }  // namespace helios

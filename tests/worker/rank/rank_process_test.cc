@@ -319,7 +319,7 @@ TEST(RankProcess, ACompletionOfAnotherSubmissionIsAFault) {
 TEST(RankProcess, AModelThatCannotBeServedIsAFaultAndNotToBeRestarted) {
   TestCoordinator coordinator;
   RankUnderTest rank(coordinator.endpoint(),
-                     {.prepare = [](Communicator&, const std::function<void(double)>&) -> std::unique_ptr<Executor> {
+                     {.prepare = [](Communicator&, const std::function<void(double)>&) -> PreparedCore {
                        throw LoadError("config.json: num_attention_heads: expected a number, found null");
                      }});
   const auto [identity, hello] = coordinator.expect_control<Hello>();
@@ -332,7 +332,7 @@ TEST(RankProcess, AModelThatCannotBeServedIsAFaultAndNotToBeRestarted) {
 TEST(RankProcess, AnExchangeThatFailsWhileLoadingIsRestarted) {
   TestCoordinator coordinator;
   RankUnderTest rank(coordinator.endpoint(),
-                     {.prepare = [](Communicator&, const std::function<void(double)>&) -> std::unique_ptr<Executor> {
+                     {.prepare = [](Communicator&, const std::function<void(double)>&) -> PreparedCore {
                        throw CollectiveError("rank 1 has ended");
                      }});
   const auto [identity, hello] = coordinator.expect_control<Hello>();
@@ -346,7 +346,7 @@ TEST(RankProcess, LoadingIsLeftAtTheNextProgressReport) {
     TestCoordinator coordinator;
     RankUnderTest rank(
         coordinator.endpoint(),
-        {.prepare = [](Communicator&, const std::function<void(double)>& progress) -> std::unique_ptr<Executor> {
+        {.prepare = [](Communicator&, const std::function<void(double)>& progress) -> PreparedCore {
           while (true) {
             progress(0.25);
             std::this_thread::sleep_for(1ms);

@@ -135,7 +135,7 @@ class RankUnderTest {
     if (!prepare) {
       prepare = [this](Communicator& communicator, const std::function<void(double)>& progress) {
         progress(0.5);
-        return std::make_unique<ScriptedExecutor>(script, communicator);
+        return PreparedCore{.executor = std::make_unique<ScriptedExecutor>(script, communicator)};
       };
     }
     thread_ = std::thread([this, config, prepare, timeout = options.collective_timeout] {
