@@ -169,7 +169,7 @@ Ctrl-C drains and exits 0, a second one ends at once. helios-launch starts it to
   --world-size N            ranks to wait for: 1, 2, 4 or 8 (default: what the launcher says, else 1); also --nproc
   --rank-endpoint URL       where ranks connect, tcp://HOST:PORT or ipc://PATH (default: what the launcher says, else
                             tcp://127.0.0.1:29500)
-  --collective auto|shm|gloo   how CPU ranks exchange (default auto: shm on one host, gloo between hosts)
+  --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (default auto: shm on one host, else gloo)
   --chat-template FILE      Jinja template of conversations (default: the model directory's own)
   --prefix-cache on|off     compute a prefix that several prompts share once (default on)
   --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)

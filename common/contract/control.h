@@ -46,7 +46,8 @@ struct Hello {
   friend bool operator==(const Hello&, const Hello&) = default;
 };
 
-/// `collective`: "shm" or "gloo" (CPU), "nccl" (CUDA). `group_key`: random, names this incarnation's exchange.
+/// `collective`: how the hosts of the ranks exchange, "shm" or "gloo"; GPU ranks only introduce themselves to NCCL so.
+/// `group_key`: random, names this incarnation's exchange.
 struct Welcome {
   uint32_t incarnation = 0;
   int32_t world_size = 0;

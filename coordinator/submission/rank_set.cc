@@ -161,7 +161,6 @@ void RankSet::on_hello(const std::string& identity, const Hello& hello, TimePoin
 std::string RankSet::choose_collective() const {
   if (config_.collective != "auto") return config_.collective;
   const Hello& first = members_[0].hello;
-  if (first.device == "cuda") return "nccl";
   const bool one_host = is_complete_host_key(first.host_key) &&
                         std::all_of(members_.begin(), members_.end(),
                                     [&](const Member& m) { return m.hello.host_key == first.host_key; });

@@ -160,9 +160,6 @@ Status check_together(const LaunchConfig& config, const std::map<std::string, st
   if (config.num_nodes > 1 && is("collective", "shm")) {
     return invalid("--collective shm works within one host: with several nodes leave it out or use gloo");
   }
-  if (is("device", "cuda") && (is("collective", "shm") || is("collective", "gloo"))) {
-    return invalid("--collective shm and gloo are for --device cpu");
-  }
   if (is("dtype", "float16") && !is("device", "cuda")) return invalid("--dtype float16 is for --device cuda");
   return Ok{};
 }
@@ -262,7 +259,7 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --chat-template FILE     Jinja template of conversations (default: the model directory's own)
   --prefix-cache on|off    compute a prefix that several prompts share once (default on)
   --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
-  --collective auto|shm|gloo   how CPU ranks exchange (default auto: shm on one host, gloo between hosts)
+  --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (default auto: shm on one host, else gloo)
   --log-level LEVEL        trace, debug, info, warning, error or off (default info)
   --nnodes N --node-rank R the same command on N hosts, R = 0 to N-1; node 0 runs the coordinator
   --master-addr A --master-port P   node 0's address, and its port for ranks (default 29500)

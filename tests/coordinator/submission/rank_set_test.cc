@@ -110,7 +110,7 @@ TEST_F(RankSetTest, ChoosesTheCollectiveByHostAndDevice) {
   first.device = second.device = "cuda";
   say("e", first);
   say("f", second);
-  EXPECT_EQ(sent<Welcome>("e")[0].collective, "nccl");
+  EXPECT_EQ(sent<Welcome>("e")[0].collective, "shm");  // for the introduction
   make({.world_size = 2, .collective = "gloo"});
   say("g", hello(0, "boot/1"));
   say("h", hello(1, "boot/1"));
