@@ -25,6 +25,7 @@
 #include "coordinator/http/api.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/metrics.h"
+#include "coordinator/parser/output_format.h"
 #include "coordinator/template/chat_template.h"
 #include "coordinator/tokenizer/generation_defaults.h"
 #include "coordinator/tokenizer/tokenizer.h"
@@ -164,6 +165,8 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   if (!defaults) return complain(defaults.error(), 1);
   Result<ChatTemplates> chat_templates = load_chat_templates(config);
   if (!chat_templates) return complain(chat_templates.error(), 1);
+  const OutputFormat output_format =
+      chat_templates->loaded ? format_of_template(chat_templates->loaded->source()) : OutputFormat();
   Result<std::string> endpoint = bind_endpoint(config.rank_endpoint);
   if (!endpoint) return complain(endpoint.error(), 1);
 
@@ -175,7 +178,7 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   Result<std::unique_ptr<Engine>> engine = Engine::start(std::move(engine_settings), &metrics);
   if (!engine) return complain(engine.error(), 1);
   const ProtocolLimits limits{.max_choices = static_cast<int64_t>(config.max_waiting)};
-  Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits, *chat_templates,
+  Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits, *chat_templates, output_format,
            config.prompt_tokens_details});
   Router router(config.api_key);
   api.add_routes(router);

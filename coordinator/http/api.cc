@@ -10,6 +10,9 @@
 #include "coordinator/protocol/completions_response.h"
 #include "coordinator/protocol/json_writer.h"
 #include "coordinator/protocol/models.h"
+#include "coordinator/protocol/responses_plan.h"
+#include "coordinator/protocol/responses_request.h"
+#include "coordinator/protocol/responses_response.h"
 #include "coordinator/protocol/tokenize.h"
 #include "coordinator/protocol/validation.h"
 
@@ -83,6 +86,26 @@ Answer Api::chat_completions(const HttpRequest& http, WakeUp wake) {
   return generate(http, std::move(wake), model, endpoint);
 }
 
+Answer Api::responses(const HttpRequest& http, WakeUp wake) {
+  Result<ResponsesRequest> request = parse_responses_request(http.body);
+  if (!request) return error_reply(request.error());
+  if (Status known = check_model(request->model, parts_.model); !known) return error_reply(known.error());
+  if (request->previous_response_id) return error_reply(response_not_found());
+  ParsedOutput parsed;
+  const Endpoint endpoint{
+      .id_prefix = "resp_",
+      .plan =
+          [&](const ValidationContext& context) {
+            return plan_responses(*request, context, parts_.chat_templates, parts_.output_format, &parsed);
+          },
+      .format = [&](const GenerationPlan& plan, ReplyHeader header) -> std::unique_ptr<ReplyFormat> {
+        return std::make_unique<ResponsesFormat>(plan.stream, std::move(header), std::move(request->echoed), parsed,
+                                                 parts_.tokenizer);
+      },
+      .prompt_tokens_details = true};
+  return generate(http, std::move(wake), request->model, endpoint);
+}
+
 Answer Api::generate(const HttpRequest& http, WakeUp wake, const std::optional<std::string>& model,
                      const Endpoint& endpoint) {
   if (Status known = check_model(model, parts_.model); !known) return error_reply(known.error());
@@ -109,7 +132,8 @@ Answer Api::generate(const HttpRequest& http, WakeUp wake, const std::optional<s
                      .fingerprint = parts_.model.fingerprint};
   auto format = endpoint.format(*plan, std::move(header));
   return std::make_unique<GenerationReply>(std::move(plan), std::move(format), parts_.tokenizer, std::move(streams),
-                                           parts_.metrics, parts_.prompt_tokens_details);
+                                           parts_.metrics,
+                                           parts_.prompt_tokens_details || endpoint.prompt_tokens_details);
 }
 
 HttpReply Api::tokenize(const HttpRequest& request) const {
@@ -134,6 +158,14 @@ void Api::add_routes(Router& router) {
                        [this](const HttpRequest& request, std::string_view, WakeUp wake) -> Answer {
                          return chat_completions(request, std::move(wake));
                        });
+  router.add_json_post("/v1/responses", [this](const HttpRequest& request, std::string_view, WakeUp wake) -> Answer {
+    return responses(request, std::move(wake));
+  });
+  for (const char* method : {"GET", "POST", "DELETE"}) {  // to look at one, cancel it, or delete it
+    router.add(method, "/v1/responses/*", [](const HttpRequest&, std::string_view, WakeUp) -> Answer {
+      return error_reply(response_not_found());
+    });
+  }
   router.add("GET", "/v1/models", [this](const HttpRequest&, std::string_view, WakeUp) -> Answer {
     return json_reply(200, models_reply(parts_.model, parts_.engine.status().capabilities));
   });

@@ -14,6 +14,7 @@
 #include "coordinator/grammar/grammar_cache.h"
 #include "coordinator/http/metrics.h"
 #include "coordinator/http/router.h"
+#include "coordinator/parser/output_format.h"
 #include "coordinator/protocol/conversation.h"
 #include "coordinator/protocol/generation_plan.h"
 #include "coordinator/protocol/identity.h"
@@ -33,6 +34,7 @@ class Api {
     ServedModel model;
     ProtocolLimits limits;
     ChatTemplates chat_templates = {};
+    OutputFormat output_format = {};
     bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   };
   explicit Api(Parts parts);
@@ -46,11 +48,13 @@ class Api {
   EngineStatus status() const;
   Answer completions(const HttpRequest& request, WakeUp wake);
   Answer chat_completions(const HttpRequest& request, WakeUp wake);
+  Answer responses(const HttpRequest& request, WakeUp wake);
   /// What every generating endpoint does with a parsed request: plan it, admit it, present what comes.
   struct Endpoint {
     std::string_view id_prefix;  // of the reply's id
     std::function<Result<GenerationPlan>(const ValidationContext&)> plan;
     std::function<std::unique_ptr<ReplyFormat>(const GenerationPlan&, ReplyHeader)> format;
+    bool prompt_tokens_details = false;  // its usage always has them
   };
   Answer generate(const HttpRequest& request, WakeUp wake, const std::optional<std::string>& model,
                   const Endpoint& endpoint);

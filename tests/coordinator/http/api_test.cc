@@ -433,11 +433,13 @@ TEST_F(ApiTest, OtherEndpointsAndUnknownOnes) {
   EXPECT_EQ(client.request(get("/v1/models/other")).status, 404);
   EXPECT_EQ(client.request(post("/detokenize", R"({"tokens":[72,105]})")).body, R"({"prompt":"Hi"})");
   EXPECT_TRUE(has(client.request(get("/tokenizer_info")).body, R"("eos_token":"<eos>")"));
-  for (const char* path : {"/v1/chat", "/v1/responses"}) {
+  for (const char* path : {"/v1/chat", "/v1/embeddings"}) {
     const RawResponse response = client.request(post(path, "{}"));
     EXPECT_EQ(response.status, 404);
     EXPECT_TRUE(has(response.body, R"("type":"Not Found")"));
   }
+  EXPECT_TRUE(has(client.request(post("/v1/responses", "{}")).body, R"("param":"input")"));
+  EXPECT_TRUE(has(client.request(get("/v1/responses/resp_1")).body, R"("param":"response_id","code":404)"));
   // lm-eval sends an empty key where none is configured.
   EXPECT_EQ(client.request(get("/v1/models", "Authorization: Bearer \r\n")).status, 200);
 }

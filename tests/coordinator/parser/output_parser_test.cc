@@ -231,7 +231,7 @@ std::string random_text(std::mt19937& random) {
 TEST(OutputParser, AnyCutOfAnyTextGivesThePiecesOfTheDefinition) {  // R31, R33
   std::mt19937 random(7);
   int calls = 0, reasoning = 0;
-  for (int round = 0; round < 60000; ++round) {
+  for (int round = 0; round < 12000; ++round) {
     const std::string text = random_text(random);
     const OutputFormat format{random() % 2 ? ReasoningFormat::kThinkTags : ReasoningFormat::kNone,
                               static_cast<ToolFormat>(random() % 4)};
@@ -270,8 +270,8 @@ TEST(OutputParser, AnyCutOfAnyTextGivesThePiecesOfTheDefinition) {  // R31, R33
       last = piece.end;
     }
   }
-  EXPECT_GT(calls, 5000);
-  EXPECT_GT(reasoning, 10000);
+  EXPECT_GT(calls, 1000);
+  EXPECT_GT(reasoning, 1500);
 }
 
 // --- names and models ---

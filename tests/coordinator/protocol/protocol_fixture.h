@@ -9,6 +9,7 @@
 
 #include "coordinator/protocol/chat_plan.h"
 #include "coordinator/protocol/completions_plan.h"
+#include "coordinator/protocol/responses_plan.h"
 #include "tests/coordinator/protocol/tiny_tokenizer.h"
 
 namespace helios::testing {
@@ -53,6 +54,13 @@ struct ProtocolFixture : ::testing::Test {
     Result<ChatRequest> request = parse_chat_request(body);
     if (!request) return request.error();
     return plan_chat(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars}, templates);
+  }
+  Result<GenerationPlan> responses_plan(const std::string& body) const {
+    Result<ResponsesRequest> request = parse_responses_request(body);
+    if (!request) return request.error();
+    ParsedOutput parsed;
+    return plan_responses(*request, {*tokenizer, capabilities, defaults, model, limits, grammars}, templates,
+                          {ReasoningFormat::kThinkTags, ToolFormat::kHermes}, &parsed);
   }
 };
 

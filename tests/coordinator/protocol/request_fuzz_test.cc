@@ -17,6 +17,8 @@ const char* const kSeeds[] = {
     R"({"prompt":["a","b"],"echo":true,"max_tokens":0,"top_p":1e-3,"top_k":5,"min_p":0.1,"stop_token_ids":[1,2],"logit_bias":{"5":0}})",
     R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"logprobs":true})",
     R"({"messages":[{"role":"system","content":"é"},{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}],"logprobs":true,"top_logprobs":2,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":"none","chat_template_kwargs":{"a":1.50},"max_tokens":1,"prompt":"a"})",
+    R"({"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"r"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"x"}],"tools":[{"type":"function","name":"f","parameters":{"type":"object","a":[1.50,"]"]}}],"include":["message.output_text.logprobs"],"top_logprobs":2,"max_output_tokens":1})",
+    R"({"input":"a","instructions":"b","text":{"format":{"type":"json_schema","name":"n","schema":{"type":"integer"}}},"tool_choice":"none","reasoning":{"effort":"low"},"truncation":"auto"})",
     R"({"prompt":[1,2,3.0],"response_format":{"type":"json_schema","json_schema":{"schema":{}}},"structured_outputs":{"regex":"x"}})",
     R"({"prompt":"a","response_format":{"type":"json_schema","json_schema":{"name":"p","schema":{"type":"object","properties":{"a":{"enum":[1,"b"]}}}}}})",
     R"({"prompt":"a","structured_outputs":{"regex":"([a-z]{2,5}|x)y","disable_any_whitespace":true}})",
@@ -53,6 +55,7 @@ struct RequestFuzz : ProtocolFixture {
   void expect_plan_or_client_error(const std::string& body) const {
     expect_plan_or_client_error(plan(body));
     expect_plan_or_client_error(chat_plan(body));
+    expect_plan_or_client_error(responses_plan(body));
   }
   void expect_plan_or_client_error(const Result<GenerationPlan>& result) const {
     if (result) {
@@ -98,17 +101,19 @@ std::string mutated(std::string body, std::mt19937& random) {
 
 TEST_F(RequestFuzz, MutatedBodiesNeverCrash) {
   std::mt19937 random(20261129);
-  size_t accepted = 0, chats = 0;
+  size_t accepted = 0, chats = 0, responses = 0;
   for (int i = 0; i < 20000; ++i) {
     const std::string body = mutated(kSeeds[random() % std::size(kSeeds)], random);
     expect_plan_or_client_error(body);
     accepted += plan(body).ok() ? 1 : 0;
     chats += chat_plan(body).ok() ? 1 : 0;
+    responses += responses_plan(body).ok() ? 1 : 0;
     (void)tokenize_reply(body, *tokenizer, templates, model, 64);
     (void)detokenize_reply(body, *tokenizer, model, 300);
   }
   EXPECT_GT(accepted, 100u) << "the mutations are too wild to reach validation";
-  EXPECT_GT(chats, 100u) << "the mutations are too wild to reach the template";
+  EXPECT_GT(chats, 50u) << "the mutations are too wild to reach the template";
+  EXPECT_GT(responses, 50u) << "the mutations are too wild to reach a conversation of items";
 }
 
 TEST_F(RequestFuzz, EveryPrefixOfABodyIsAnError) {
