@@ -66,7 +66,7 @@ CallScanner::State CallScanner::step(char byte) {
 // The arguments must be an object and the name a string; whatever else the call's object holds may be anything.
 CallScanner::State CallScanner::begin_value(char byte) {
   if (open_.empty() && byte != '{') return State::kBroken;
-  if (open_.size() == 1) {
+  if (at_call()) {
     if (member_ == Member::kArguments && byte != '{') return State::kBroken;
     if (member_ == Member::kName && byte != '"') return State::kBroken;
     if (member_ == Member::kArguments) arguments_begin_ = read_;
@@ -117,7 +117,7 @@ CallScanner::State CallScanner::string_byte(char byte) {
   if (static_cast<unsigned char>(byte) < 0x20) return State::kBroken;
   if (byte == '\\') expect_ = Expect::kEscape;
   // Longer than any name that counts, or escaped, which no name needs to be: still JSON, but the empty text.
-  const bool wanted = open_.size() == 1 && (string_is_key_ || member_ == Member::kName);
+  const bool wanted = at_call() && (string_is_key_ || member_ == Member::kName);
   if (!wanted) return State::kMore;
   if (text_.size() > kMaxNameBytes || byte == '\\') {
     text_.assign(kMaxNameBytes + 1, '?');
@@ -128,7 +128,7 @@ CallScanner::State CallScanner::string_byte(char byte) {
 }
 
 CallScanner::State CallScanner::end_string() {
-  const bool own_level = open_.size() == 1;
+  const bool own_level = at_call();
   if (string_is_key_) {
     expect_ = Expect::kColon;
     if (!own_level) return State::kMore;
@@ -186,8 +186,11 @@ CallScanner::State CallScanner::number_byte(char byte) {
 
 CallScanner::State CallScanner::end_value() {
   expect_ = Expect::kCommaOrEnd;
-  if (open_.empty()) return State::kDone;
-  if (open_.size() == 1) {
+  if (open_.empty()) {
+    if (arguments_alone_) arguments_end_ = read_ + 1;
+    return State::kDone;
+  }
+  if (at_call()) {
     if (member_ == Member::kArguments) arguments_end_ = read_ + 1;
     member_ = Member::kOther;
   }

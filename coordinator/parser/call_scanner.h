@@ -18,6 +18,10 @@ class CallScanner {
     kBroken,  // with this byte it is not JSON, or not a call; nothing more may be fed
   };
 
+  /// `arguments_alone`: the object is the arguments, and the name stood elsewhere.
+  explicit CallScanner(bool arguments_alone = false)
+      : arguments_alone_(arguments_alone), arguments_begin_(arguments_alone ? 0 : -1) {}
+
   /// The object's next byte; the first one is its opening brace.
   State feed(char byte);
 
@@ -44,6 +48,8 @@ class CallScanner {
   enum class Member { kOther, kName, kArguments };
   enum class Digits { kSign, kZero, kWhole, kPoint, kFraction, kExponent, kExponentSign, kExponentDigits };
 
+  /// Whether what is read now is a member of a call's object.
+  bool at_call() const { return open_.size() == 1 && !arguments_alone_; }
   State step(char byte);
   State begin_value(char byte);
   State open(char bracket);
@@ -53,6 +59,7 @@ class CallScanner {
   State number_byte(char byte);
   State end_value();
 
+  bool arguments_alone_;
   Expect expect_ = Expect::kValue;
   Member member_ = Member::kOther;  // whose value is read, at the object's own level
   Digits digits_ = Digits::kSign;
@@ -64,7 +71,7 @@ class CallScanner {
   std::string text_;          // of a key or name at the object's own level
   std::string name_;
   int64_t read_ = 0;
-  int64_t arguments_begin_ = -1;
+  int64_t arguments_begin_;
   int64_t arguments_end_ = -1;
 };
 

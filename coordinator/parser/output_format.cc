@@ -54,7 +54,7 @@ std::vector<std::string_view> delimiters(const OutputFormat& format) {
   if (format.reasoning == ReasoningFormat::kThinkTags) all = {kThinkOpen, kThinkClose};
   if (format.tools == ToolFormat::kHermes) all.insert(all.end(), {"<tool_call>", "</tool_call>"});
   if (format.tools == ToolFormat::kLlama3Json) all.push_back("<|python_tag|>");
-  if (format.tools == ToolFormat::kMistral) all.push_back("[TOOL_CALLS]");
+  if (format.tools == ToolFormat::kMistral) all.insert(all.end(), {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"});
   return all;
 }
 

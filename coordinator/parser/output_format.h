@@ -19,7 +19,7 @@ enum class ToolFormat {
   kNone,
   kHermes,      // <tool_call>{"name": .., "arguments": {..}}</tool_call>: Hermes, Qwen
   kLlama3Json,  // {"name": .., "parameters": {..}}, or behind <|python_tag|>; several separated by ;
-  kMistral,     // [TOOL_CALLS][{"name": .., "arguments": {..}}, ..]
+  kMistral,     // [TOOL_CALLS][{"name": .., "arguments": {..}}, ..], or each call [TOOL_CALLS]name[ARGS]{..}
 };
 
 struct OutputFormat {

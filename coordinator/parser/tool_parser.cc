@@ -7,6 +7,20 @@ namespace helios {
 
 using Kind = OutputPiece::Kind;
 
+namespace {
+
+constexpr size_t kMaxNamedHeadBytes = 1024;
+
+bool is_name_byte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+}
+
+size_t name_bytes(std::string_view text) {
+  return static_cast<size_t>(std::ranges::find_if_not(text, is_name_byte) - text.begin());
+}
+
+}  // namespace
+
 ToolParser::Delimiters ToolParser::delimiters_of(ToolFormat format) {
   switch (format) {
     case ToolFormat::kHermes:
@@ -104,11 +118,34 @@ void ToolParser::begin_head(size_t space, size_t delimiter, bool bracket) {
   at_start_ = false;
   strip_leading_ = false;
   stage_ = Stage::kHead;
-  scanner_ = {};
+  scanner_ = CallScanner();
   need_bracket_ = bracket;
   space_ = space;
   head_ = scanned_ = space + delimiter;
   object_ = -1;
+  name_.clear();
+}
+
+ToolParser::Head ToolParser::scan_named_head() {
+  const std::string_view head = pending_.view().substr(head_);
+  std::string_view rest = head.substr(leading_space(head));
+  const std::string_view name = rest.substr(0, name_bytes(rest));
+  rest.remove_prefix(name.size());
+  for (const std::string_view mark : {std::string_view("[CALL_ID]"), std::string_view("[ARGS]")}) {
+    if (rest.size() < mark.size() && mark.starts_with(rest))
+      return head.size() > kMaxNamedHeadBytes ? Head::kNone : Head::kMore;
+    if (!rest.starts_with(mark)) continue;
+    rest.remove_prefix(mark.size());
+    if (mark == "[CALL_ID]") rest.remove_prefix(name_bytes(rest));
+  }
+  rest.remove_prefix(leading_space(rest));
+  if (head.size() - rest.size() > kMaxNamedHeadBytes || (!rest.empty() && rest.front() != '{')) return Head::kNone;
+  if (rest.empty()) return Head::kMore;
+  name_ = name;
+  scanner_ = CallScanner(true);
+  scanned_ = head_ + (head.size() - rest.size());
+  object_ = pending_.begin() + static_cast<int64_t>(scanned_);
+  return Head::kCall;
 }
 
 ToolParser::Head ToolParser::scan_head() {
@@ -120,6 +157,8 @@ ToolParser::Head ToolParser::scan_head() {
         object_ = pending_.begin() + static_cast<int64_t>(scanned_);
       } else if (byte == '[' && need_bracket_) {
         need_bracket_ = false;
+      } else if (need_bracket_ && is_name_byte(byte)) {
+        return scan_named_head();
       } else if (!is_json_space(byte)) {
         return Head::kNone;
       }
@@ -127,7 +166,10 @@ ToolParser::Head ToolParser::scan_head() {
     // The object closed without a head: not a call.
     if (object_ >= 0 && scanner_.feed(byte) != CallScanner::State::kMore) return Head::kNone;
     ++scanned_;
-    if (scanner_.has_name() && scanner_.arguments_begin() >= 0) return Head::kCall;
+    if (scanner_.has_name() && scanner_.arguments_begin() >= 0) {
+      name_ = scanner_.name();
+      return Head::kCall;
+    }
     if (scanned_ - head_ > static_cast<size_t>(kMaxCallHeadBytes)) return Head::kNone;
   }
   return Head::kMore;
@@ -144,7 +186,7 @@ bool ToolParser::step_head(bool at_end, std::vector<OutputPiece>* out) {
   }
   ++num_calls_;
   const int64_t arguments = object_ + scanner_.arguments_begin();
-  emit_mark(Kind::kToolCall, scanner_.name(), pending_.begin() + static_cast<int64_t>(space_), arguments, out);
+  emit_mark(Kind::kToolCall, name_, pending_.begin() + static_cast<int64_t>(space_), arguments, out);
   const auto before = static_cast<size_t>(arguments - pending_.begin());
   pending_.drop(before);
   scanned_ -= before;
@@ -166,6 +208,10 @@ bool ToolParser::step_arguments(std::vector<OutputPiece>* out) {
     emit_mark(Kind::kToolCallEnd, "", end, end, out);
     scanned_ -= size;
     stage_ = Stage::kTail;
+    if (state == CallScanner::State::kDone) {  // the arguments were the whole object
+      stage_ = Stage::kText;
+      strip_leading_ = true;
+    }
     return true;
   }
   if (state == CallScanner::State::kBroken) {

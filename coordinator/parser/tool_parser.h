@@ -5,6 +5,7 @@
 // Thread: its owner's.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,7 +38,7 @@ class ToolParser {
   struct Delimiters {
     std::string_view open, close;  // close may be empty: calls end with their JSON
     char separator;                // between calls behind one opening; 0: each has its own
-    bool bracket;                  // the calls are a JSON array
+    bool bracket;                  // the calls are a JSON array, or have their names before them
     bool bare;                     // a call may also start the content without any delimiter
   };
   static Delimiters delimiters_of(ToolFormat format);
@@ -55,6 +56,8 @@ class ToolParser {
   void begin_head(size_t space, size_t delimiter, bool bracket);
   enum class Head { kMore, kCall, kNone };
   Head scan_head();
+  /// Of a call whose name stands before its arguments: NAME, perhaps [CALL_ID] and an id, perhaps [ARGS].
+  Head scan_named_head();
   void end_call();
   void emit(OutputPiece::Kind kind, size_t size, std::vector<OutputPiece>* out);
   void emit_mark(OutputPiece::Kind kind, std::string text, int64_t begin, int64_t end, std::vector<OutputPiece>* out);
@@ -69,6 +72,7 @@ class ToolParser {
 
   // Of the call being read.
   CallScanner scanner_;
+  std::string name_;
   bool need_bracket_ = false;
   size_t space_ = 0, head_ = 0;  // pending bytes: whitespace, and with the opening delimiter
   size_t scanned_ = 0;           // pending bytes looked at

