@@ -27,6 +27,8 @@ struct StepCounters {
   int64_t logprob_logits_read = 0;  // FP32 words of raw logits
   int64_t logprob_words = 0;
   int64_t logprob_launches = 0;  // of the last reduction that had a requested row; set, not added to
+  int64_t prompt_rows = 0;       // prompt positions that were scored
+  int64_t prompt_words = 0;      // sent for them
 };
 
 }  // namespace helios

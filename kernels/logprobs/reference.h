@@ -28,4 +28,8 @@ std::vector<SortKey> best_keys(std::span<const float> logits, TokenId first_id, 
 /// A position's report: logit - logsumexp for each asked id, in order; NaN for an id outside the row.
 std::vector<double> logprobs(std::span<const float> row, std::span<const TokenId> ids);
 
+/// 1 + the ids of a row whose FP32 value reported with `normalizer` is strictly greater than the actual token's; 0 when
+/// that is NaN.
+int64_t prompt_rank(std::span<const float> row, float normalizer, TokenId actual);
+
 }  // namespace helios::reference

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/step/commit_records.h"
+#include "kernels/step/prompt_targets.h"
 #include "kernels/step/role_merge.h"
 #include "kernels/step/row_expansion.h"
 #include "kernels/step/step_summary.h"
@@ -27,6 +28,11 @@ struct Rows {
   std::vector<uint32_t> sampling_epochs;
 };
 Rows expand_rows(const RowExpansionArgs& args);
+
+struct PromptTargets {
+  std::vector<int32_t> targets, tokens;  // by row
+};
+PromptTargets prompt_targets(const PromptTargetsArgs& args);
 
 /// One lane's record and its slot afterwards. Reads the slot as it is before the commit.
 struct Committed {

@@ -126,6 +126,34 @@ struct Expansion {
   RowExpansionArgs args;
 };
 
+// R38: each row's target is its own prompt token's, whatever lanes before it had no rows.
+TEST(PromptTargets, R38_FollowTheRowsOfLanesThatRun) {
+  for (const auto& [capacity, lanes] : kSizes) {
+    for (uint32_t seed = 30; seed < 34; ++seed) {
+      RandomStep step(capacity, lanes, seed);
+      Expansion expansion(step, false);
+      expand_rows(expansion.args, device());
+      Guarded<int32_t> targets(static_cast<int64_t>(step.prompt_tokens.size()) + 1), row_targets(capacity + 4000),
+          row_tokens(capacity + 4000);
+      for (int64_t t = 0; t < targets.size(); ++t) targets[t] = t % 5 == 0 ? -1 : static_cast<int32_t>(1000 + t);
+      const PromptTargetsArgs args{.inputs = step.inputs(),
+                                   .max_lanes = capacity,
+                                   .lanes = expansion.args.lanes,
+                                   .targets = targets.data(),
+                                   .row_targets = row_targets.data(),
+                                   .row_tokens = row_tokens.data()};
+      const reference::PromptTargets expected = reference::prompt_targets(args);
+      prompt_targets(args, device());
+      const auto rows = static_cast<size_t>(expansion.num_rows);
+      EXPECT_EQ(row_targets.first(rows), expected.targets);
+      EXPECT_EQ(row_tokens.first(rows), expected.tokens);
+      for (int64_t r = expansion.num_rows; r < row_targets.size(); ++r) ASSERT_EQ(row_targets[r], -77);
+      row_targets.expect_guards();
+      row_tokens.expect_guards();
+    }
+  }
+}
+
 TEST(RowExpansion, MeetsTheDefinitionForLanesOfEveryFate) {
   for (const auto& [capacity, lanes] : kSizes) {
     for (const uint32_t seed : {1u, 2u}) {
