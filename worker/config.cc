@@ -26,6 +26,7 @@ struct Flags {
   std::optional<int> rank, world_size, local_rank, threads, max_num_seqs, max_model_len, prefill_chunk, max_logprobs,
       collective_timeout_ms, status_port;
   std::optional<int64_t> kv_cache_tokens;
+  bool prompt_logprobs = false;
   bool die_with_parent = false;
   bool help = false;
 };
@@ -54,6 +55,7 @@ void declare(po::options_description& all, Flags& flags) {
   option(all, "status-host", flags.status_host);
   option(all, "status-port", flags.status_port);
   option(all, "log-level", flags.log_level);
+  all.add_options()("prompt-logprobs", po::bool_switch(&flags.prompt_logprobs));
   all.add_options()("die-with-parent", po::bool_switch(&flags.die_with_parent));
   all.add_options()("help,h", po::bool_switch(&flags.help));
 }
@@ -130,6 +132,11 @@ Status take_choices(const Flags& flags, WorkerConfig* config) {
   config->core.logprob_token_ids = ids == "on";
   if (flags.logprob_token_ids == "on" && config->core.max_logprobs != kMaxNaturalAlternatives) {
     return invalid(fmt::format("--logprob-token-ids on: needs --max-logprobs {}, found {}", kMaxNaturalAlternatives,
+                               config->core.max_logprobs));
+  }
+  config->core.prompt_logprobs = flags.prompt_logprobs;
+  if (flags.prompt_logprobs && config->core.max_logprobs != kMaxNaturalAlternatives) {
+    return invalid(fmt::format("--prompt-logprobs: needs --max-logprobs {}, found {}", kMaxNaturalAlternatives,
                                config->core.max_logprobs));
   }
   if (flags.log_level && !parse_log_level(*flags.log_level, &config->log_level)) {
@@ -215,6 +222,7 @@ std::string worker_help() {
   --prefill-chunk N         prompt tokens in one step (default 512)
   --kv-cache-tokens N       tokens the KV cache holds; 0: what fits a quarter of free memory (default 0)
   --max-logprobs K          alternatives a token, 0 to 20; 0: a core without logprobs (default 20)
+  --prompt-logprobs         score prompts too: graphs and storage of their own; needs K = 20 (default off)
   --logprob-token-ids on|off  report ids that the request names; needs K = 20 (default on, off with a smaller K)
 
   --collective-timeout-ms N longest wait for another rank in an exchange (default 60000)

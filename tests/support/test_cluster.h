@@ -75,7 +75,8 @@ class TestCluster {
     for (size_t r = 1; r < ranks_.size(); ++r) {
       const Completion other = ranks_[r]->collect();
       EXPECT_EQ(other.record_digest, first.record_digest) << "rank " << r << " at submission " << first.sequence.value;
-      EXPECT_TRUE(other.records.empty() && other.payloads.empty()) << "only rank 0 copies values (R28)";
+      EXPECT_TRUE(other.records.empty() && other.payloads.empty() && other.prompt_rows.empty())
+          << "only rank 0 copies values (R28)";
     }
     return first;
   }
@@ -102,9 +103,11 @@ struct TestSequence {
   bool logprobs = false;
   std::vector<TokenId> selected;    // with logprobs: these instead of the natural alternatives
   bool sample_every_chunk = false;  // every prefill chunk samples, so each emits a token; prompt scoring by hand
+  bool scored = false;              // its prompt goes through scored prefills (R38)
 
   std::vector<TokenId> tokens;
-  std::vector<std::vector<int32_t>> packed;  // one a token, when logprobs
+  std::vector<std::vector<int32_t>> packed;       // one a token, when logprobs
+  std::vector<std::vector<int32_t>> prompt_rows;  // one a prompt token, when scored
   FinishCode finish = FinishCode::kNone;
   bool silent_eos = false;
   int64_t kv_length = 0;
@@ -180,9 +183,13 @@ class TestDriver {
     Submission s{.logprob_requested = requested_zero_, .logprob_token_id_counts = counts_zero_};
     int32_t budget = cluster_.manifest().prefill_chunk;
     bool prefills = false, decodes = false;
+    const auto scores = [](const Running& r) {
+      return r.sequence->scored && !r.done && r.prefilled < static_cast<int32_t>(r.sequence->prompt.size());
+    };
+    const bool scored = std::any_of(running.begin(), running.end(), scores);  // a graph of its own (R43)
     for (size_t i = 0; i < running.size(); ++i) {
       Running& r = running[i];
-      if (r.done) continue;
+      if (r.done || (scored && !scores(r))) continue;
       const auto prompt = static_cast<int32_t>(r.sequence->prompt.size());
       const int32_t rest = prompt - r.prefilled;
       Lane lane{.slot = SlotIndex(static_cast<int32_t>(i)), .epoch = r.epoch};
@@ -197,6 +204,8 @@ class TestDriver {
         lane.tokens.assign(r.sequence->prompt.begin() + r.prefilled, r.sequence->prompt.begin() + r.prefilled + take);
         r.prefilled += take;
         prefills = true;
+        for (int32_t p = r.prefilled - take + 1; scored && p <= r.prefilled; ++p)
+          s.prompt_target_tokens.push_back(p < prompt ? r.sequence->prompt[static_cast<size_t>(p)] : kNoTarget);
       } else {
         if (static_cast<int>(r.sequence->tokens.size()) + r.in_flight >= r.sequence->sampling.max_tokens) continue;
         decodes = true;
@@ -208,7 +217,9 @@ class TestDriver {
     }
     stalled_ = s.lanes.empty();
     if (stalled_) return s;
-    s.operation = prefills ? (decodes ? Operation::kMixed : Operation::kPrefill) : Operation::kDecode;
+    s.operation = scored     ? Operation::kScoredPrefill
+                  : prefills ? (decodes ? Operation::kMixed : Operation::kPrefill)
+                             : Operation::kDecode;
     s.sequence = next_sequence();
     s.frame = next_frame();
     return s;
@@ -235,7 +246,12 @@ class TestDriver {
     ASSERT_EQ(c.sequence.value, s.sequence.value);
     const int words = record_words(c.token_capacity);
     ASSERT_EQ(c.records.size(), s.lanes.size() * static_cast<size_t>(words));
+    ASSERT_EQ(c.prompt_rows.size(), s.prompt_target_tokens.size() * kPromptScoreWords);
+    auto rows = c.prompt_rows.begin();
     for (size_t l = 0; l < s.lanes.size(); ++l) {
+      TestSequence& q = *running[static_cast<size_t>(s.lanes[l].slot.value)].sequence;
+      for (size_t t = 0; t < s.lanes[l].tokens.size() && rows != c.prompt_rows.end(); ++t, rows += kPromptScoreWords)
+        q.prompt_rows.emplace_back(rows, rows + kPromptScoreWords);
       absorb_lane(running[static_cast<size_t>(s.lanes[l].slot.value)], s.lanes[l], c.records.data() + l * words, c);
     }
   }
@@ -259,7 +275,7 @@ class TestDriver {
       if (q.logprobs) take_payload(q, lane.slot, c);
     }
     if (q.finish != FinishCode::kNone) r.done = true;
-    if (static_cast<int>(q.tokens.size()) >= q.sampling.max_tokens) r.done = true;
+    if (!q.tokens.empty() && static_cast<int>(q.tokens.size()) >= q.sampling.max_tokens) r.done = true;
   }
 
   void take_payload(TestSequence& q, SlotIndex slot, const Completion& c) {

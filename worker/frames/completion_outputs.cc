@@ -12,6 +12,11 @@ CompletionOutputs::CompletionOutputs(const CoreShape& shape, Backend& backend)
     if (buffer.name == buffer_name::kRequested) requested_ = std::move(memory);
     if (buffer.name == buffer_name::kTokenIds) token_ids_ = std::move(memory);
     if (buffer.name == buffer_name::kTokenIdCounts) token_id_counts_ = std::move(memory);
+    if (buffer.name == buffer_name::kPromptTargets) prompt_targets_ = std::move(memory);
+    if (buffer.name == buffer_name::kPromptLogprobs) {
+      prompt_capacity_ = static_cast<int32_t>(buffer.shape[1]);
+      prompt_rows_ = std::move(memory);
+    }
     if (buffer.name == buffer_name::kLogprobs) {
       packed_words_ = static_cast<int>(buffer.shape.back());
       logprobs_ = std::move(memory);

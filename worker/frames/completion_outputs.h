@@ -1,4 +1,5 @@
-// The one owner of the completion bundle: records, packed logprobs, flags and id inputs, allocated together (R10, R37).
+// The one owner of the completion bundle: records, packed logprobs, flags and id inputs, allocated together (R10, R37),
+// and with prompt scoring of its targets and rows (R40).
 //
 // Allocated from the core's own declarations, so declared and allocated cannot differ. Buffers that a core does not
 // declare do not exist: their pointers are null. The two frames are halves of the outputs and alias nothing else (R25).
@@ -36,14 +37,23 @@ class CompletionOutputs {
   int32_t* token_ids() const { return token_ids_.as<int32_t>(); }              // [capacity, 128], or null
   int32_t* token_id_counts() const { return token_id_counts_.as<int32_t>(); }  // [capacity], or null
 
-  /// Physical bytes of the whole bundle (R25).
+  int32_t prompt_capacity() const { return prompt_capacity_; }               // C; 0 without prompt scoring
+  int32_t* prompt_targets() const { return prompt_targets_.as<int32_t>(); }  // [C], or null
+  int32_t* prompt_rows(FrameIndex frame) const {                             // [C, 43], or null
+    return prompt_capacity_ == 0
+               ? nullptr
+               : prompt_rows_.as<int32_t>() + int64_t{frame.value} * prompt_capacity_ * kPromptScoreWords;
+  }
+
+  /// Physical bytes of the whole bundle (R25), prompt scoring's buffers included.
   int64_t bytes() const { return bytes_; }
 
  private:
   const int slot_capacity_, token_capacity_, alternatives_;
   int packed_words_ = 0;
+  int32_t prompt_capacity_ = 0;
   int64_t bytes_ = 0;
-  Memory records_, logprobs_, requested_, token_ids_, token_id_counts_;
+  Memory records_, logprobs_, requested_, token_ids_, token_id_counts_, prompt_targets_, prompt_rows_;
 };
 
 }  // namespace helios

@@ -20,10 +20,14 @@ FrameReadback::FrameReadback(const CompletionOutputs& outputs, const StepSummary
     if (rank.value == 0) {
       f.records = backend.pinned_memory(record_bytes);
       f.payload = backend.pinned_memory(payload_bytes);
+      if (outputs.prompt_capacity() > 0) {
+        f.prompt =
+            backend.pinned_memory(static_cast<size_t>(outputs.prompt_capacity()) * kPromptScoreWords * sizeof(int32_t));
+      }
     }
     f.lane_slots.reserve(capacity);
     f.asked.assign(capacity, 0);
-    pinned_bytes_ += static_cast<int64_t>(f.summary.bytes() + f.records.bytes() + f.payload.bytes());
+    pinned_bytes_ += static_cast<int64_t>(f.summary.bytes() + f.records.bytes() + f.payload.bytes() + f.prompt.bytes());
   }
 }
 
@@ -34,6 +38,7 @@ void FrameReadback::note_requests(const Submission& s, Frame& f) const {
   std::fill(f.asked.begin(), f.asked.end(), uint8_t{0});
   f.width = 0;
   f.positions = emittable_positions(s.operation, outputs_.token_capacity());
+  f.prompt_words = static_cast<int64_t>(s.prompt_target_tokens.size()) * kPromptScoreWords;
   f.bytes_copied = 0;
   for (const Lane& lane : s.lanes) {
     f.lane_slots.push_back(lane.slot.value);
@@ -55,6 +60,11 @@ void FrameReadback::enqueue(const Submission& s, Event& produced) {
     f.stream->copy(f.records.data(), outputs_.records(s.frame), f.records.bytes());
     f.bytes_copied += static_cast<int64_t>(f.records.bytes());
     if (f.width > 0) copy_payload(f, s.frame);
+    if (f.prompt_words > 0) {
+      const size_t bytes = static_cast<size_t>(f.prompt_words) * sizeof(int32_t);
+      f.stream->copy(f.prompt.data(), outputs_.prompt_rows(s.frame), bytes);
+      f.bytes_copied += static_cast<int64_t>(bytes);
+    }
   }
   f.stream->record(*f.transferred);
 }
@@ -104,6 +114,7 @@ CollectedFrame FrameReadback::collect(FrameIndex index) {
   Completion& c = out.completion;
   const int words = record_words(outputs_.token_capacity());
   c.width = f.width;
+  if (f.prompt_words > 0) c.prompt_rows.assign(f.prompt.as<int32_t>(), f.prompt.as<int32_t>() + f.prompt_words);
   c.records.reserve(f.lane_slots.size() * static_cast<size_t>(words));
   for (const int32_t slot : f.lane_slots) {
     const int64_t* record = f.records.as<int64_t>() + int64_t{slot} * words;

@@ -3,8 +3,9 @@
 // enqueue() runs on the rank thread behind the producing event; collect() on the readback thread behind the transfer
 // event. Every rank copies its step's summary. Rank 0 alone copies the records and, for slots that asked and sample,
 // the first W pairs of the positions that the operation can emit (R28): the width is the larger of K and the frame's
-// largest selected count. What a slot emitted is read from its record, so stale payload is never handed on (R19). A
-// frame belongs to one thread at a time: the executor enqueues it again only after it was collected.
+// largest selected count. Of a scored prefill it also copies a row for each prompt token of the submission (R40). What
+// a slot emitted is read from its record, so stale payload is never handed on (R19). A frame belongs to one thread at a
+// time: the executor enqueues it again only after it was collected.
 #pragma once
 
 #include <cstdint>
@@ -48,12 +49,14 @@ class FrameReadback {
     Memory summary;  // pinned StepSummary
     Memory records;  // pinned [capacity, 16 + T]
     Memory payload;  // pinned [capacity, T, words_per_position]
+    Memory prompt;   // pinned [C, 43]; empty without prompt scoring
     uint32_t incarnation = 0;
     Sequence sequence;
     std::vector<int32_t> lane_slots;  // reserved for the capacity
     std::vector<uint8_t> asked;       // [capacity]: whose payload was copied
     int32_t width = 0;
-    int32_t positions = 0;  // copied of each slot that asked
+    int32_t positions = 0;     // copied of each slot that asked
+    int64_t prompt_words = 0;  // copied: 43 for each prompt token of a scored prefill
     int64_t bytes_copied = 0;
     std::unique_ptr<Stream> stream;  // last: when it goes first, what it was told to copy and record is still there
   };

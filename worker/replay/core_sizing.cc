@@ -45,6 +45,11 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
                   .kv_block_size = kKvBlockSize,
                   .alternatives = config.max_logprobs};
   shape.token_ids = config.logprob_token_ids && config.max_logprobs == kMaxNaturalAlternatives;
+  shape.prompt_scoring = config.prompt_logprobs;
+  if (shape.prompt_scoring && config.max_logprobs != kMaxNaturalAlternatives) {
+    throw LoadError(
+        fmt::format("prompt_logprobs: needs max_logprobs {}, found {}", kMaxNaturalAlternatives, config.max_logprobs));
+  }
   return shape;
 }
 

@@ -39,6 +39,7 @@ struct CoreConfig {
   // False: natural alternatives only (R35). The id inputs exist only with K = 20, whose layout they fix; with a smaller
   // K this is false whatever was asked.
   bool logprob_token_ids = true;
+  bool prompt_logprobs = false;  // scored prefill graphs and their storage (R39); needs K = 20
 };
 
 /// The embedded device with the configuration's threads. Throws LoadError.

@@ -5,6 +5,7 @@
 // what varies follows from device state, which is the same on every rank, and comes home with the frame.
 #include "worker/replay/executor.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <new>
@@ -16,6 +17,7 @@
 #include "worker/replay/core_sizing.h"
 #include "worker/replay/generation_logprobs.h"
 #include "worker/replay/input_upload.h"
+#include "worker/replay/prompt_scoring.h"
 #include "worker/replay/row_expansion.h"
 #include "worker/replay/step_commit.h"
 #include "worker/replay/submission_check.h"
@@ -44,7 +46,8 @@ class GraphExecutor final : public Executor {
   std::vector<Counter> counters() const override;
 
  private:
-  std::unique_ptr<Graph> capture(Operation operation);
+  std::unique_ptr<Graph> capture(const GraphDeclaration& declared);
+  const Graph& graph_of(const Submission& submission) const;
   void record_logprobs(Operation operation);
   bool rounds() const { return shape_.dtype == "bfloat16"; }
 
@@ -65,8 +68,15 @@ class GraphExecutor final : public Executor {
   TokenChoice choice_;
   StepCommit commit_;
   std::unique_ptr<GenerationLogprobs> logprobs_;  // null with K = 0
+  std::unique_ptr<PromptHead> prompt_head_;       // null without prompt scoring
+  std::unique_ptr<PromptScoring> scoring_;        // null without prompt scoring
 
   std::array<std::unique_ptr<Graph>, 5> graphs_;  // by operation number; null: none
+  struct ScoredGraph {
+    int32_t rows = 0;
+    std::unique_ptr<Graph> graph;
+  };
+  std::vector<ScoredGraph> scored_graphs_;  // ascending; the last one holds a whole chunk
   std::array<std::unique_ptr<Event>, kNumFrames> produced_;
   FrameReadback readback_;
 
@@ -113,26 +123,40 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
     logprobs_ = std::make_unique<GenerationLogprobs>(vocabulary_, reduced, counters_.as<StepCounters>(), communicator,
                                                      *backend_);
   }
+  if (shape.prompt_scoring) {
+    prompt_head_ = std::make_unique<PromptHead>(model_->config, model_->shape, model_->weights, transformer_.residual(),
+                                                rounds(), *backend_);
+    scoring_ = std::make_unique<PromptScoring>(shape, upload_.device(), rows_, *prompt_head_, outputs_,
+                                               counters_.as<StepCounters>(), communicator, *backend_);
+  }
   for (auto& event : produced_) event = backend_->make_event();
   for (const GraphDeclaration& graph : manifest_.graphs) {
-    graphs_[static_cast<size_t>(graph.operation)] = capture(graph.operation);
+    if (graph.operation == Operation::kScoredPrefill) {
+      scored_graphs_.push_back({graph.row_capacity, capture(graph)});
+    } else {
+      graphs_[static_cast<size_t>(graph.operation)] = capture(graph);
+    }
   }
+  const int64_t scoring_bytes = scoring_ ? scoring_->workspace_bytes() + prompt_head_->workspace_bytes() : 0;
   manifest_.memory = {.weights_bytes = model_->weights.bytes,
                       .kv_cache_bytes = cache_.bytes(),
                       .bundle_bytes = outputs_.bytes(),
                       .workspace_bytes = transformer_.workspace_bytes() + head_.workspace_bytes() +
                                          choice_.workspace_bytes() + rows_.bytes() + commit_.bytes() +
-                                         upload_.device_bytes() + (logprobs_ ? logprobs_->workspace_bytes() : 0),
+                                         upload_.device_bytes() + (logprobs_ ? logprobs_->workspace_bytes() : 0) +
+                                         scoring_bytes,
                       .pinned_bytes = upload_.pinned_bytes() + choice_.pinned_bytes() + readback_.pinned_bytes()};
 }
 
-std::unique_ptr<Graph> GraphExecutor::capture(Operation operation) {
+std::unique_ptr<Graph> GraphExecutor::capture(const GraphDeclaration& declared) {
+  const Operation operation = declared.operation;
   compute_->begin_capture();
   rows_.record_updates(*compute_);
   choice_.record_admissions(*compute_);
   if (operation != Operation::kAdmission) {
     rows_.record_rows(*compute_, operation);
-    transformer_.record(*compute_, row_capacity(shape_, operation));
+    transformer_.record(*compute_, declared.row_capacity);
+    if (operation == Operation::kScoredPrefill) scoring_->record(*compute_, declared.row_capacity);
     head_.record(*compute_);
     choice_.record(*compute_);
   }
@@ -160,6 +184,14 @@ void GraphExecutor::record_logprobs(Operation operation) {
                     *compute_);
 }
 
+/// Of the scored graphs the smallest that holds the submission's prompt tokens.
+const Graph& GraphExecutor::graph_of(const Submission& s) const {
+  if (s.operation != Operation::kScoredPrefill) return *graphs_[static_cast<size_t>(s.operation)];
+  const auto tokens = static_cast<int64_t>(s.prompt_target_tokens.size());
+  const auto fits = [&](const ScoredGraph& scored) { return scored.rows >= tokens; };
+  return *std::find_if(scored_graphs_.begin(), scored_graphs_.end(), fits)->graph;  // checked: within the chunk
+}
+
 Status GraphExecutor::submit(const Submission& s) {
   if (auto status = check_.check(s); !status) return status;
   const auto frame = static_cast<size_t>(s.frame.value);
@@ -171,7 +203,7 @@ Status GraphExecutor::submit(const Submission& s) {
   }
   upload_.enqueue(s, *compute_);
   choice_.enqueue(s, *compute_);
-  compute_->replay(*graphs_[static_cast<size_t>(s.operation)]);
+  compute_->replay(graph_of(s));
   compute_->record(*produced_[frame]);
   readback_.enqueue(s, *produced_[frame]);
   std::lock_guard lock(mutex_);
@@ -226,12 +258,15 @@ std::vector<Executor::Counter> GraphExecutor::counters() const {
       {"helios_logprob_vocab_words_read_total", "Logits that the logprob reduction read, in FP32 words.",
        value(c.logprob_logits_read)},
       {"helios_logprob_exchange_words_total", "32-bit words that this rank sent for logprobs.", value(c.logprob_words)},
+      {"helios_prompt_rows_total", "Prompt positions that were scored.", value(c.prompt_rows)},
+      {"helios_prompt_exchange_words_total", "32-bit words that this rank sent for prompt scores.",
+       value(c.prompt_words)},
       {"helios_sampler_exchange_words_total", "32-bit words that this rank sent to choose tokens.",
        value(c.sampler_words)},
       {"helios_logprob_payload_copies_total", "Copies of packed logprobs to host memory.", value(payload_copies)},
       {"helios_readback_bytes_total", "Bytes copied from frames to host memory.", value(bytes_copied)},
       {"helios_exchange_words_total", "32-bit words that this rank sent to its peers.",
-       value(c.partial_sum_words + c.sampler_words + c.logprob_words)},
+       value(c.partial_sum_words + c.sampler_words + c.logprob_words + c.prompt_words)},
   };
 }
 

@@ -41,6 +41,8 @@ StepInputs InputUpload::place(std::byte* base, Staging* staging, int64_t* bytes)
     staging->requested = reinterpret_cast<int32_t*>(take(capacity, sizeof(int32_t)));
     staging->token_id_counts = reinterpret_cast<int32_t*>(take(capacity, sizeof(int32_t)));
     staging->token_ids = reinterpret_cast<int32_t*>(take(capacity * kMaxSelectedIds, sizeof(int32_t)));
+    if (outputs_.prompt_targets())
+      staging->prompt_targets = reinterpret_cast<int32_t*>(take(shape_.prefill_chunk, sizeof(int32_t)));
   }
   *bytes = used;
   return in;
@@ -106,6 +108,10 @@ void InputUpload::enqueue(const Submission& s, Stream& stream) {
   upload(device_.prompt_tokens, from.prompt_tokens, from.header->num_prompt_tokens);
   upload(device_.block_updates, from.block_updates, from.header->num_block_updates);
   if (s.operation != Operation::kAdmission && outputs_.requested()) enqueue_logprob_inputs(s, staging, stream);
+  if (s.operation == Operation::kScoredPrefill) {
+    std::copy(s.prompt_target_tokens.begin(), s.prompt_target_tokens.end(), staging.prompt_targets);
+    upload(outputs_.prompt_targets(), staging.prompt_targets, static_cast<int32_t>(s.prompt_target_tokens.size()));
+  }
 }
 
 void InputUpload::enqueue_logprob_inputs(const Submission& s, Staging& staging, Stream& stream) {

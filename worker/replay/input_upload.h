@@ -35,6 +35,7 @@ class InputUpload {
     int32_t* requested = nullptr;        // [capacity]
     int32_t* token_id_counts = nullptr;  // [capacity]
     int32_t* token_ids = nullptr;        // [capacity, 128]
+    int32_t* prompt_targets = nullptr;   // [prefill_chunk]; null without prompt scoring
   };
 
   StepInputs place(std::byte* base, Staging* staging, int64_t* bytes) const;

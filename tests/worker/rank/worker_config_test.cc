@@ -94,6 +94,11 @@ TEST(WorkerConfig, EveryFlagArrives) {
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
 }
 
+TEST(WorkerConfig, R39_PromptScoringIsOffUntilItIsAskedFor) {
+  EXPECT_FALSE(parse(with({})).value().config.core.prompt_logprobs);
+  EXPECT_TRUE(parse(with({"--prompt-logprobs"})).value().config.core.prompt_logprobs);
+}
+
 TEST(WorkerConfig, ALaunchersVariablesSayWhichRankThisIs) {  // D6
   const std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "3"},
                                                         {"OMPI_COMM_WORLD_SIZE", "4"},
@@ -132,6 +137,7 @@ TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {with({"--prefill-chunk", "0"}), "--prefill-chunk"},
       {with({"--max-logprobs", "21"}), "--max-logprobs: expected 0 to 20, found 21"},
       {with({"--logprob-token-ids", "yes"}), "--logprob-token-ids"},
+      {with({"--prompt-logprobs", "--max-logprobs", "5"}), "--prompt-logprobs: needs --max-logprobs 20"},
       {with({"--logprob-token-ids", "on", "--max-logprobs", "5"}), "--logprob-token-ids on: needs --max-logprobs 20"},
       {with({"--kv-cache-tokens", "-5"}), "--kv-cache-tokens"},
       {with({"--device", "tpu"}), "--device"},
@@ -161,10 +167,26 @@ TEST(WorkerConfig, HelpFitsAScreenAndNamesEveryFlag) {
     end = help.find('\n', at);
     EXPECT_LE(end - at, 120u) << help.substr(at, end - at);
   }
-  for (const char* flag : {"--model", "--coordinator", "--rank", "--world-size", "--local-rank", "--device", "--dtype",
-                           "--threads-per-rank", "--max-num-seqs", "--max-model-len", "--prefill-chunk",
-                           "--kv-cache-tokens", "--max-logprobs", "--logprob-token-ids", "--collective-timeout-ms",
-                           "--status-host", "--status-port", "--die-with-parent", "--log-level"}) {
+  for (const char* flag : {"--model",
+                           "--coordinator",
+                           "--rank",
+                           "--world-size",
+                           "--local-rank",
+                           "--device",
+                           "--dtype",
+                           "--threads-per-rank",
+                           "--max-num-seqs",
+                           "--max-model-len",
+                           "--prefill-chunk",
+                           "--kv-cache-tokens",
+                           "--max-logprobs",
+                           "--logprob-token-ids",
+                           "--prompt-logprobs",
+                           "--collective-timeout-ms",
+                           "--status-host",
+                           "--status-port",
+                           "--die-with-parent",
+                           "--log-level"}) {
     EXPECT_NE(help.find(std::string("  ") + flag), std::string::npos) << flag;
   }
 }

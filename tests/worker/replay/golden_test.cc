@@ -250,6 +250,51 @@ TEST_P(Float32Golden, GreedyContinuationsMatchWhileTheLeadIsClear) {
   }
 }
 
+/// A scored row against float64: the value, the best twenty in order but for near ties. Returns whether the rank is the
+/// golden's too.
+bool expect_row_matches(const GoldenPosition& g, const std::vector<int32_t>& row) {
+  EXPECT_EQ(row[prompt_score_word::kActualId], g.token);
+  EXPECT_NEAR(bits_float(row[prompt_score_word::kActualBits]), g.logprob, 1e-4);
+  for (size_t i = 0; i < g.top.size(); ++i) {
+    const auto* pair = &row[prompt_score_word::kFirstAlternative + 2 * i];
+    EXPECT_NEAR(bits_float(pair[1]), g.top[i].second, 1e-4) << "alternative " << i;
+    if (pair[0] == g.top[i].first) continue;
+    const bool tie = (i > 0 && g.top[i - 1].second - g.top[i].second < 2e-4) || i + 1 == g.top.size() ||
+                     g.top[i].second - g.top[i + 1].second < 2e-4;
+    EXPECT_TRUE(tie) << "alternative " << i << ": only near ties may swap";
+  }
+  EXPECT_NEAR(row[prompt_score_word::kActualRank], g.rank, 1);
+  return row[prompt_score_word::kActualRank] == g.rank;
+}
+
+// R1, R38, R40, R41, R42: the ranks and the best twenty of every prompt position, in chunks that differ.
+TEST_P(Float32Golden, R40_R41_R42_ScoredPromptsMatchFloat64) {
+  const GoldenCase& c = GetParam();
+  HELIOS_NEED_TEST_DATA(model, std::string("models/") + c.model);
+  HELIOS_NEED_TEST_DATA(golden, std::string("golden/") + c.golden);
+  TestCluster cluster({.model_dir = model,
+                       .dtype = ComputeDtype::kFloat32,
+                       .slot_capacity = 2,
+                       .prefill_chunk = 160,
+                       .prompt_logprobs = true},
+                      c.world);
+  TestDriver driver(cluster);
+  const int chunks[] = {0, 70, 17};
+  int index = 0, positions = 0, other_ranks = 0;
+  for (const GoldenPrompt& p : read_golden(golden)) {
+    std::vector<TestSequence> one(1, {.prompt = p.ids, .sampling = greedy(0), .scored = true});
+    driver.run(one, chunks[index++ % 3]);
+    ASSERT_EQ(one[0].prompt_rows.size(), p.ids.size());
+    for (size_t at = 0; at + 1 < p.ids.size(); ++at, ++positions) {
+      SCOPED_TRACE(p.id + " position " + std::to_string(at + 1));
+      other_ranks += !expect_row_matches(p.positions[at + 1], one[0].prompt_rows[at]);
+      if (HasFailure()) return;  // one position says enough
+    }
+    EXPECT_EQ(one[0].prompt_rows.back()[prompt_score_word::kActualId], -1);
+  }
+  EXPECT_LE(other_ranks, 1 + positions / 500) << "near ties, of " << positions;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, Float32Golden,
     ::testing::Values(
