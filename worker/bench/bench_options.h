@@ -14,6 +14,7 @@ struct BenchOptions {
   int threads = 1;  // a rank; resolved: at least 1
   int rounds = 5;   // the median of so many
   ComputeDtype dtype = ComputeDtype::kAuto;
+  bool prompt_logprobs = false;  // scored prefill beside ordinary prefill, and nothing else
   bool json = false;
 };
 

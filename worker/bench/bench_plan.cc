@@ -1,5 +1,7 @@
 #include "worker/bench/bench_plan.h"
 
+#include <cmath>
+
 #include "common/contract/completion_layout.h"
 #include "worker/model/rank_shape.h"
 
@@ -21,8 +23,15 @@ double cache_bytes(const ModelConfig& c, int ranks) {
 
 }  // namespace
 
-std::vector<BenchWork> bench_plan(const ModelConfig& config) {
+std::vector<BenchWork> bench_plan(const ModelConfig& config, bool prompt_logprobs) {
   std::vector<BenchWork> plan;
+  if (prompt_logprobs) {
+    for (const int tokens : {128, 512, 2048}) {
+      if (tokens > config.max_positions) continue;
+      for (const bool scored : {false, true}) plan.push_back({.prefill = true, .scored = scored, .tokens = tokens});
+    }
+    return plan;
+  }
   for (const int tokens : {128, 512}) {
     if (tokens <= config.max_positions) plan.push_back({.prefill = true, .tokens = tokens});
   }
@@ -43,8 +52,9 @@ BenchCost bench_cost(const BenchWork& work, const ModelConfig& config, int ranks
   const double per_key = 4.0 * config.num_layers * config.num_heads * config.head_dim;
   const double n = work.tokens;
   if (work.prefill) {
-    return {.bytes = weights_bytes + n * 2 * per_position,
-            .flops = 2 * (n * layers + head) + per_key * n * (n + 1) / 2};
+    const double steps = std::ceil(n / kBenchChunk);
+    return {.bytes = steps * weights_bytes + n * 2 * per_position,
+            .flops = 2 * (n * layers + (work.scored ? n : 1) * head) + per_key * n * (n + 1) / 2};
   }
   const double steps = n / work.batch;
   const double keys = n * (kBenchContext + (steps + 1) / 2);  // seen, over all sequences and steps

@@ -13,6 +13,8 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+const char* work_name(const BenchWork& work) { return work.scored ? "scored" : work.prefill ? "prefill" : "decode"; }
+
 const char* sampling_name(const BenchWork& work) { return work.sampled ? "filtered" : "greedy"; }
 
 }  // namespace
@@ -40,9 +42,14 @@ void print_table(std::FILE* out, const BenchOptions& options, const MachineLimit
              "sampler's");
   for (const BenchFigure& f : figures) {
     fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>9} {:>10.1f} {:>10.1f} {:>13.1f}% {:>11.1f}% {:>13.0f} {:>12.1f}\n",
-               f.work.prefill ? "prefill" : "decode", f.work.tokens, f.work.batch, sampling_name(f.work),
-               f.work.logprobs, f.tokens_per_s, f.bytes_per_token * 1e-6, f.share_of_bandwidth * 100,
-               f.share_of_fma * 100, f.words_per_token, f.sampler_words_per_token);
+               work_name(f.work), f.work.tokens, f.work.batch, sampling_name(f.work), f.work.logprobs, f.tokens_per_s,
+               f.bytes_per_token * 1e-6, f.share_of_bandwidth * 100, f.share_of_fma * 100, f.words_per_token,
+               f.sampler_words_per_token);
+  }
+  for (size_t i = 1; i < figures.size(); ++i) {  // each scored prefill follows the ordinary one
+    if (!figures[i].work.scored) continue;
+    fmt::print(out, "{}scored prefill of {} tokens: {:.2f} of ordinary prefill\n", i == 1 ? "\n" : "",
+               figures[i].work.tokens, figures[i].tokens_per_s / figures[i - 1].tokens_per_s);
   }
   fmt::print(out,
              "\nwords: of 32 bits, sent by each rank to its peers; filtered: temperature 1, top-k 50, top-p 0.9, "
@@ -56,9 +63,9 @@ void print_json(std::FILE* out, const BenchOptions& options, const std::vector<B
         "{{\"work\":\"{}\",\"tokens\":{},\"batch\":{},\"ranks\":{},\"threads\":{},\"logprobs\":{},"
         "\"tokens_per_s\":{:.3f},\"bytes_per_token\":{:.0f},\"share_of_bandwidth\":{:.4f},\"share_of_fma\":{:.4f},"
         "\"sampling\":\"{}\",\"words_per_token\":{:.1f},\"sampler_words_per_token\":{:.1f}}}\n",
-        f.work.prefill ? "prefill" : "decode", f.work.tokens, f.work.batch, options.ranks, options.threads,
-        f.work.logprobs, f.tokens_per_s, f.bytes_per_token, f.share_of_bandwidth, f.share_of_fma, sampling_name(f.work),
-        f.words_per_token, f.sampler_words_per_token);
+        work_name(f.work), f.work.tokens, f.work.batch, options.ranks, options.threads, f.work.logprobs, f.tokens_per_s,
+        f.bytes_per_token, f.share_of_bandwidth, f.share_of_fma, sampling_name(f.work), f.words_per_token,
+        f.sampler_words_per_token);
   }
 }
 

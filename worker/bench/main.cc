@@ -27,13 +27,13 @@ void run_rank(int rank, const BenchOptions& options, const ModelConfig& config, 
                                                                         .rank = Rank(rank),
                                                                         .world_size = options.ranks,
                                                                         .timeout = kPeerTimeout});
-  const CoreConfig core = bench_core(options.model_dir, config, options.dtype, options.threads);
+  const CoreConfig core = bench_core(options, config);
   const auto executor = Executor::prepare(core, cpu_device(core), *communicator, [](double) {});
   RankMessage ready{.kind = RankMessage::kReady};
   ready.value = static_cast<double>(executor->manifest().memory.weights_bytes);
   say(ready);
   RankSession session(*executor, Rank(rank));
-  const std::vector<BenchWork> plan = bench_plan(config);
+  const std::vector<BenchWork> plan = bench_plan(config, options.prompt_logprobs);
   for (int round = -1; round < options.rounds; ++round) {  // the first warms up
     for (size_t i = 0; i < plan.size(); ++i) {
       // Back and forth, so that no work always has the processor as the same other work left it.
@@ -56,7 +56,7 @@ void progress(const std::string& text) {
 
 int run(const BenchOptions& options) {
   const ModelConfig config = read_model_config(options.model_dir);
-  const std::vector<BenchWork> plan = bench_plan(config);
+  const std::vector<BenchWork> plan = bench_plan(config, options.prompt_logprobs);
   if (plan.empty()) {
     throw LoadError(fmt::format("{}: a context of {} positions is too short to measure anything", options.model_dir,
                                 config.max_positions));

@@ -14,23 +14,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLongestPrompt = 512;
+constexpr int kLongestPrompt = 512, kLongestScored = 2048;
 constexpr int kSlotPositions = 96;  // context and steps, in whole blocks
 
 int blocks_for(int positions, int block_size) { return (positions + block_size - 1) / block_size; }
 
 }  // namespace
 
-CoreConfig bench_core(const std::string& model_dir, const ModelConfig& config, ComputeDtype dtype, int threads) {
-  const int length = std::min(config.max_positions, kLongestPrompt + 1);
+CoreConfig bench_core(const BenchOptions& options, const ModelConfig& config) {
+  const int length = std::min(config.max_positions, (options.prompt_logprobs ? kLongestScored : kLongestPrompt) + 1);
   CoreConfig core;
-  core.model_dir = model_dir;
-  core.dtype = dtype;
-  core.num_threads = threads;
+  core.model_dir = options.model_dir;
+  core.dtype = options.dtype;
+  core.num_threads = options.threads;
   core.slot_capacity = kBenchSlots;
   core.max_model_len = length;
-  core.prefill_chunk = kLongestPrompt;
+  core.prefill_chunk = kBenchChunk;
   core.kv_cache_tokens = std::max(kBenchSlots * kSlotPositions, length);
+  core.prompt_logprobs = options.prompt_logprobs;
   return core;
 }
 
@@ -40,7 +41,7 @@ RankSession::RankSession(Executor& executor, Rank rank)
       blocks_a_slot_(blocks_for(kSlotPositions, executor.manifest().kv_block_size)),
       epochs_(kBenchSlots, 0) {
   if (executor.manifest().max_model_len < kBenchContext + kBenchSteps) return;
-  const int slots_a_step = kLongestPrompt / kBenchContext;
+  const int slots_a_step = kBenchChunk / kBenchContext;
   for (int first = 0; first < kBenchSlots; first += slots_a_step) {
     Submission submission = blank(Operation::kPrefill);
     for (int slot = first; slot < std::min(first + slots_a_step, kBenchSlots); ++slot) {
@@ -51,9 +52,7 @@ RankSession::RankSession(Executor& executor, Rank rank)
   }
 }
 
-RankSession::Round RankSession::run(const BenchWork& work) {
-  return work.prefill ? prefill(work.tokens) : decode(work);
-}
+RankSession::Round RankSession::run(const BenchWork& work) { return work.prefill ? prefill(work) : decode(work); }
 
 /// All words so far, as of the last step collected.
 RankSession::Round RankSession::sent() const {
@@ -114,26 +113,51 @@ void RankSession::submit(const Submission& submission) {
   if (!status.ok()) throw std::runtime_error("the core refused a submission: " + status.error().message);
 }
 
-/// Every lane must have emitted: a step that computes nothing would look fast.
-void RankSession::collect(int lanes) {
-  const Completion completion = executor_.collect();
-  if (rank_ != Rank(0)) return;
+/// The lanes that sample must have emitted: a step that computes nothing would look fast.
+Completion RankSession::collect(int emitting_lanes) {
+  Completion completion = executor_.collect();
+  if (rank_ != Rank(0)) return completion;
   const auto words = static_cast<size_t>(record_words(completion.token_capacity));
-  for (size_t lane = 0; lane < static_cast<size_t>(lanes); ++lane) {
+  for (size_t lane = 0; lane < static_cast<size_t>(emitting_lanes); ++lane) {
     if (completion.records.at(lane * words + record_word::kEmitted) != 1) {
       throw std::runtime_error(fmt::format("lane {} of submission {} emitted no token: are the model's logits finite?",
                                            lane, completion.sequence.value));
     }
   }
+  return completion;
 }
 
-RankSession::Round RankSession::prefill(int tokens) {
-  Submission submission = blank(Operation::kPrefill);
-  add_lane(submission, 0, 0, tokens);
+/// Chunks follow each other as in service, two in flight; every chunk of a scored prompt brings its rows home.
+RankSession::Round RankSession::prefill(const BenchWork& work) {
+  std::vector<Submission> chunks;
+  Submission whole;  // cut into what is sent
+  add_lane(whole, 0, 0, work.tokens);
+  const Lane& prompt = whole.lanes[0];
+  for (int first = 0; first < work.tokens; first += kBenchChunk) {
+    const int count = std::min(kBenchChunk, work.tokens - first);
+    Submission s = blank(work.scored ? Operation::kScoredPrefill : Operation::kPrefill);
+    if (first == 0) s.admissions = whole.admissions, s.block_updates = whole.block_updates;
+    Lane lane{.slot = prompt.slot, .epoch = prompt.epoch, .role = LaneRole::kPrefill, .start = first};
+    lane.samples = first + count == work.tokens;
+    lane.tokens.assign(prompt.tokens.begin() + first, prompt.tokens.begin() + first + count);
+    for (int at = first + 1; work.scored && at <= first + count; ++at)
+      s.prompt_target_tokens.push_back(at < work.tokens ? prompt.tokens[static_cast<size_t>(at)] : kNoTarget);
+    s.lanes.push_back(std::move(lane));
+    chunks.push_back(std::move(s));
+  }
   const Round before = sent();
   const auto start = Clock::now();
-  submit(submission);
-  collect(1);
+  const auto finish = [&](const Submission& chunk) {
+    const Completion done = collect(chunk.lanes[0].samples ? 1 : 0);
+    if (work.scored && rank_ == Rank(0) &&
+        done.prompt_rows.at(prompt_score_word::kActualId) != chunk.lanes[0].tokens[1])
+      throw std::runtime_error("a scored prefill brought no scores");
+  };
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    submit(chunks[i]);
+    if (i > 0) finish(chunks[i - 1]);
+  }
+  finish(chunks.back());
   return round_since(start, before);
 }
 

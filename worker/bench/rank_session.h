@@ -6,13 +6,14 @@
 #include <chrono>
 #include <vector>
 
+#include "worker/bench/bench_options.h"
 #include "worker/bench/bench_plan.h"
 #include "worker/replay/executor.h"
 
 namespace helios {
 
 /// The core that the plan needs of this model.
-CoreConfig bench_core(const std::string& model_dir, const ModelConfig& config, ComputeDtype dtype, int threads);
+CoreConfig bench_core(const BenchOptions& options, const ModelConfig& config);
 
 class RankSession {
  public:
@@ -31,8 +32,8 @@ class RankSession {
   Submission blank(Operation operation);
   void add_lane(Submission& submission, int slot, int start, int count, bool sampled = false);
   void submit(const Submission& submission);
-  void collect(int lanes);
-  Round prefill(int tokens);
+  Completion collect(int emitting_lanes);
+  Round prefill(const BenchWork& work);
   Round decode(const BenchWork& work);
   Round sent() const;
   Round round_since(std::chrono::steady_clock::time_point start, const Round& sent_before) const;

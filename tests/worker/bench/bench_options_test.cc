@@ -29,11 +29,12 @@ TEST(BenchOptions, DefaultsSuitThisMachine) {
   EXPECT_EQ(o.rounds, 5);
   EXPECT_EQ(o.dtype, ComputeDtype::kAuto);
   EXPECT_FALSE(o.json);
+  EXPECT_FALSE(o.prompt_logprobs);
 }
 
 TEST(BenchOptions, EveryFlagIsTaken) {
-  const auto parsed =
-      parse({"--model=m", "--nproc", "4", "--threads", "3", "--rounds", "9", "--dtype", "bfloat16", "--json"});
+  const auto parsed = parse({"--model=m", "--nproc", "4", "--threads", "3", "--rounds", "9", "--dtype", "bfloat16",
+                             "--json", "--prompt-logprobs"});
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
   const BenchOptions& o = parsed->options;
   EXPECT_EQ(o.ranks, 4);
@@ -41,6 +42,7 @@ TEST(BenchOptions, EveryFlagIsTaken) {
   EXPECT_EQ(o.rounds, 9);
   EXPECT_EQ(o.dtype, ComputeDtype::kBFloat16);
   EXPECT_TRUE(o.json);
+  EXPECT_TRUE(o.prompt_logprobs);
 }
 
 TEST(BenchOptions, WhatIsWrongIsNamedInOneLine) {
@@ -71,7 +73,8 @@ TEST(BenchOptions, HelpFitsAScreenAndNamesEveryFlag) {
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(line.size(), 120u);
   EXPECT_LE(count, 24);
-  for (const char* flag : {"--model", "--nproc", "--threads", "--rounds", "--dtype", "--json", "--help"}) {
+  for (const char* flag :
+       {"--model", "--nproc", "--threads", "--rounds", "--dtype", "--prompt-logprobs", "--json", "--help"}) {
     EXPECT_NE(help.find(flag), std::string::npos) << flag;
   }
 }

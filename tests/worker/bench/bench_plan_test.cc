@@ -40,6 +40,22 @@ TEST(BenchPlan, HoldsWhatFitsTheContext) {
   EXPECT_EQ(sampled, 3);
 }
 
+TEST(BenchPlan, EveryScoredPrefillFollowsTheOrdinaryOne) {
+  ModelConfig c = small();
+  c.max_positions = 2048;
+  const std::vector<BenchWork> plan = bench_plan(c, true);
+  ASSERT_EQ(plan.size(), 6u);
+  for (size_t i = 0; i < plan.size(); ++i) {
+    EXPECT_TRUE(plan[i].prefill);
+    EXPECT_EQ(plan[i].scored, i % 2 == 1);
+    EXPECT_EQ(plan[i].tokens, i < 2 ? 128 : i < 4 ? 512 : 2048);
+  }
+  const BenchCost ordinary = bench_cost(plan[4], c, 1, 5000), scored = bench_cost(plan[5], c, 1, 5000);
+  EXPECT_EQ(scored.flops - ordinary.flops, 2 * 2047.0 * 800) << "the head, once more for each prompt token but one";
+  EXPECT_EQ(ordinary.bytes, 4 * 5000 + 2048 * 2 * 3 * 2 * 4 * 2 * 4.0) << "four chunks read the weights";
+  EXPECT_EQ(bench_plan(small(), true).size(), 4u);
+}
+
 // X2 is a ratio of two figures: they are of the same work, and lie side by side so that the machine's mood strikes
 // both.
 TEST(BenchPlan, X2_EveryDecodeIsFollowedByTheSameWithLogprobs) {

@@ -129,6 +129,14 @@ TEST_F(BenchProcess, PrintsATableByDefault) {
   EXPECT_NE(run.out.find("words/token"), std::string::npos);
 }
 
+TEST_F(BenchProcess, ComparesScoredWithOrdinaryPrefill) {
+  const Ended run =
+      Bench({"--model", model_.path(), "--nproc", "2", "--threads", "1", "--rounds", "1", "--prompt-logprobs"}).wait();
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("\nscored prefill of 128 tokens: "), std::string::npos) << run.out;
+  EXPECT_EQ(run.out.find("decode"), std::string::npos) << run.out;
+}
+
 TEST_F(BenchProcess, AKilledRankEndsTheRunWithItsName) {
   Bench bench({"--model", model_.path(), "--nproc", "2", "--threads", "1", "--rounds", "1000"});
   const std::vector<pid_t> ranks = bench.children(2);
