@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "coordinator/tokenizer/utf8.h"
+
 namespace helios {
 namespace {
 
@@ -15,13 +17,14 @@ constexpr size_t kMaxPumpBytes = 32 * 1024;
 constexpr int64_t kMaxTokensPerChunk = 1024;
 
 void append(OutputDelta& to, OutputDelta delta) {
+  std::move(delta.prompt.begin(), delta.prompt.end(), std::back_inserter(to.prompt));
   to.text += delta.text;
   std::move(delta.entries.begin(), delta.entries.end(), std::back_inserter(to.entries));
   to.token_ids.insert(to.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   to.finish = std::move(delta.finish);
 }
 
-OutputDelta zero_budget_delta() {
+OutputDelta length_delta() {
   OutputDelta delta;
   delta.finish = OutputFinish{.reason = "length", .stop_string = {}, .stop_token = {}};
   return delta;
@@ -44,7 +47,13 @@ GenerationReply::GenerationReply(std::unique_ptr<GenerationPlan> plan, std::uniq
     choice.prompt = static_cast<int64_t>(i) / plan_->n;
     if (streams.empty()) continue;
     choice.stream = std::move(streams[i]);
-    choice.output.emplace(tokenizer, plan_->output, plan_->prompts[choice.prompt].ids);
+    const PlannedPrompt& prompt = plan_->prompts[static_cast<size_t>(choice.prompt)];
+    OutputOptions options = plan_->output;
+    if (plan_->prompt_scoring.any()) {
+      choice.prompt_output.emplace(tokenizer, options.tokens_as_token_ids, prompt.ids, prompt.text_offsets);
+    }
+    if (plan_->prompt_scoring.echo_alternatives) options.text_offset_base = count_code_points(prompt.echo_text);
+    choice.output.emplace(tokenizer, std::move(options), prompt.ids);
   }
 }
 
@@ -90,7 +99,7 @@ bool GenerationReply::advance(int64_t index, std::string& events) {
   Choice& choice = choices_[index];
   if (choice.finished) return false;
   if (!choice.stream) {
-    deliver(index, zero_budget_delta(), events);
+    deliver(index, length_delta(), events);
     return true;
   }
   std::optional<SequenceEvent> event = choice.stream->try_pop();
@@ -99,16 +108,37 @@ bool GenerationReply::advance(int64_t index, std::string& events) {
     fail(std::move(*error));
     return true;
   }
+  if (const auto* scores = std::get_if<PromptScores>(&*event)) {
+    take_scores(index, *scores, events);
+    return true;
+  }
   const TokenEvent& token = std::get<TokenEvent>(*event);
   if (token.finish == FinishCode::kError) {
     fail({Errc::kInternal, "the model failed on this request", ""});
     return true;
   }
   OutputDelta delta = choice.output->push(token);
+  delta.prompt = std::exchange(choice.prompt_held, {});
+  if (choice.prompt_output) choice.prompt_output->begin(&delta.prompt);  // a prompt of one token has no scores
   choice.num_generated = choice.output->num_generated();
   choice.cached_tokens = choice.stream->cached_tokens();
   deliver(index, std::move(delta), events);
   return true;
+}
+
+/// A stream's last chunk of scores rides with what follows it: with the first token, or with the end.
+void GenerationReply::take_scores(int64_t index, const PromptScores& scores, std::string& events) {
+  Choice& choice = choices_[index];
+  OutputDelta delta;
+  if (scores.finish != FinishCode::kNone) {
+    delta = length_delta();
+    delta.prompt = std::exchange(choice.prompt_held, {});
+  }
+  choice.prompt_output->push(scores, &delta.prompt);
+  if (!plan_->stream || delta.finish) return deliver(index, std::move(delta), events);
+  OutputDelta before;
+  before.prompt = std::exchange(choice.prompt_held, std::move(delta.prompt));
+  if (!before.prompt.empty()) deliver(index, std::move(before), events);
 }
 
 void GenerationReply::deliver(int64_t index, OutputDelta delta, std::string& events) {
@@ -129,7 +159,7 @@ void GenerationReply::deliver(int64_t index, OutputDelta delta, std::string& eve
 void GenerationReply::stream_delta(int64_t index, OutputDelta delta, std::string& events) {
   Choice& choice = choices_[index];
   if (plan_->stream_interval == 1) return present(index, delta, events);
-  const bool at_once = !choice.started || delta.finish;
+  const bool at_once = !choice.started || delta.finish || !delta.prompt.empty();
   append(choice.held, std::move(delta));
   const auto held = static_cast<int64_t>(choice.held.token_ids.size());
   if (!at_once && held < std::min(plan_->stream_interval, kMaxTokensPerChunk)) return;

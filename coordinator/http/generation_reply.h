@@ -13,6 +13,7 @@
 #include "coordinator/engine/engine_client.h"
 #include "coordinator/http/message.h"
 #include "coordinator/http/metrics.h"
+#include "coordinator/output/prompt_output.h"
 #include "coordinator/output/sequence_output.h"
 #include "coordinator/protocol/generation_plan.h"
 #include "coordinator/protocol/reply_format.h"
@@ -36,6 +37,8 @@ class GenerationReply final : public PendingReply {
   struct Choice {
     std::shared_ptr<SequenceStream> stream;
     std::optional<SequenceOutput> output;  // none for a zero budget
+    std::optional<PromptOutput> prompt_output;  // of a scored prompt
+    std::vector<OutputEntry> prompt_held;       // streams: the latest chunk of scores, for the next delta's chunk
     int64_t prompt = 0;                    // index
     int64_t num_generated = 0;
     int64_t cached_tokens = 0;
@@ -46,6 +49,7 @@ class GenerationReply final : public PendingReply {
 
   /// Takes one event of this choice; false when there is none.
   bool advance(int64_t index, std::string& events);
+  void take_scores(int64_t index, const PromptScores& scores, std::string& events);
   void deliver(int64_t index, OutputDelta delta, std::string& events);
   /// Holds the delta until stream_interval tokens are together; a choice's first and last go out at once.
   void stream_delta(int64_t index, OutputDelta delta, std::string& events);

@@ -33,7 +33,9 @@ struct ChatFormat::Chunk {
 
 ChatFormat::ChatFormat(const GenerationPlan& plan, ReplyHeader header, const Tokenizer& tokenizer)
     : plan_(plan), prompt_(plan.prompts.front()), header_(std::move(header)), tokenizer_(tokenizer) {
-  if (!plan_.stream) choices_.resize(plan_.num_choices());
+  if (plan_.stream) return;
+  choices_.resize(plan_.num_choices());
+  if (plan_.prompt_scoring.list_alternatives) prompt_logprobs_.emplace(*plan_.prompt_scoring.list_alternatives);
 }
 
 Status ChatFormat::append_entries(const OutputDelta& delta, std::string& out) const {
@@ -55,7 +57,12 @@ Status ChatFormat::collect(Choice& choice, const OutputDelta& delta) const {
 }
 
 Status ChatFormat::take(int64_t index, const OutputDelta& delta, const ChoiceProgress& progress, std::string& events) {
-  if (!plan_.stream) return collect(choices_[static_cast<size_t>(index)], delta);
+  if (!plan_.stream) {
+    if (index == 0 && prompt_logprobs_) {  // all choices have one prompt
+      if (Status status = prompt_logprobs_->append(delta.prompt); !status) return status;
+    }
+    return collect(choices_[static_cast<size_t>(index)], delta);
+  }
   std::string entries;
   if (Status status = append_entries(delta, entries); !status) return status;  // before any byte: still a real status
   if (!begun_) begin_stream(progress, events);
@@ -156,7 +163,7 @@ std::string ChatFormat::reply(const Usage& usage) {
   json.key("service_tier").null();
   json.key("system_fingerprint").string(header_.fingerprint);
   write_reply_usage(json, usage);
-  json.key("prompt_logprobs").null();
+  write_prompt_logprobs(json, prompt_logprobs_);
   write_ids(json, "prompt_token_ids", plan_.return_token_ids ? &prompt_.ids : nullptr);
   json.key("prompt_text");
   prompt_.text ? json.string(*prompt_.text) : json.null();

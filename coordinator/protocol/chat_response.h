@@ -10,6 +10,7 @@
 #include "common/base/result.h"
 #include "coordinator/output/sequence_output.h"
 #include "coordinator/protocol/generation_plan.h"
+#include "coordinator/protocol/prompt_logprobs.h"
 #include "coordinator/protocol/reply_format.h"
 #include "coordinator/tokenizer/tokenizer.h"
 
@@ -49,6 +50,7 @@ class ChatFormat final : public ReplyFormat {
   const Tokenizer& tokenizer_;
   bool begun_ = false;
   std::vector<Choice> choices_;  // plain replies
+  std::optional<PromptLogprobs> prompt_logprobs_;
 };
 
 }  // namespace helios

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "coordinator/output/prompt_output.h"
 #include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/validation.h"
 
@@ -28,13 +29,16 @@ Status check_prompt_form(const CompletionsRequest& request, const ProtocolLimits
   return check_choices(prompt.size(), request, limits);
 }
 
+bool scores_echo(const CompletionsRequest& request) { return request.echo && request.logprobs; }
+
 /// A text's tokens, cut to `kept`. What is echoed is then the text of what is left.
 Result<PlannedPrompt> plan_text(std::string text, const CompletionsRequest& request, const Tokenizer& tokenizer,
                                 std::optional<int64_t> kept) {
   Result<std::vector<TokenId>> ids = tokenizer.encode(text, request.add_special_tokens);
   if (!ids) return invalid_argument("prompt", "prompt: " + ids.error().message);
   PlannedPrompt prompt{.ids = std::move(*ids)};
-  if (!kept || prompt.ids.size() <= static_cast<size_t>(*kept)) {
+  const bool fits = !kept || prompt.ids.size() <= static_cast<size_t>(*kept);
+  if (fits && !scores_echo(request)) {
     if (request.echo) prompt.echo_text = std::move(text);
     return prompt;
   }
@@ -43,11 +47,19 @@ Result<PlannedPrompt> plan_text(std::string text, const CompletionsRequest& requ
   const auto found = std::search(prompt.ids.begin(), prompt.ids.end(), body->begin(), body->end());
   const auto front = found == prompt.ids.end() ? 0 : static_cast<size_t>(found - prompt.ids.begin());
   const size_t back = prompt.ids.size() - body->size() - front;
+  if (fits) {
+    prompt.echo_text = std::move(text);
+    prompt.text_offsets = prompt_text_offsets(tokenizer, prompt.ids, prompt.echo_text, front, back);
+    return prompt;
+  }
   const bool cut_left = cuts_left(request);
   truncate_prompt(prompt.ids, *kept, cut_left, front, back);
   if (request.echo) {
     truncate_prompt(*body, std::max<int64_t>(*kept - static_cast<int64_t>(front + back), 0), cut_left);
     prompt.echo_text = tokenizer.decode(*body, false);
+  }
+  if (scores_echo(request)) {
+    prompt.text_offsets = prompt_text_offsets(tokenizer, prompt.ids, prompt.echo_text, front, back);
   }
   return prompt;
 }
@@ -72,6 +84,9 @@ Result<std::vector<PlannedPrompt>> tokenize_prompts(CompletionsRequest& request,
     const auto size = static_cast<int64_t>(prompt.ids.size());
     if (size > limit) return too_long(size, request, limit, rules);
     if (request.echo) prompt.echo_text = context.tokenizer.decode(prompt.ids, false);
+    if (scores_echo(request)) {
+      prompt.text_offsets = prompt_text_offsets(context.tokenizer, prompt.ids, prompt.echo_text);
+    }
     prompts.push_back(std::move(prompt));
   }
   return prompts;
@@ -81,7 +96,8 @@ Result<std::vector<PlannedPrompt>> tokenize_prompts(CompletionsRequest& request,
 
 Result<GenerationPlan> plan_completions(CompletionsRequest request, const ValidationContext& context) {
   const EndpointRules rules{.default_max_tokens = kDefaultMaxTokens,
-                            .zero_budget = request.echo || request.prompt_logprobs.has_value()};
+                            .zero_budget = request.echo || request.prompt_logprobs.has_value(),
+                            .echo_is_prompt = true};
   HELIOS_RETURN_IF_ERROR(check_before_prompt(request, context, rules));
   HELIOS_RETURN_IF_ERROR(check_prompt_form(request, context.limits));
   Result<std::shared_ptr<const CompiledGrammar>> grammar = check_after_prompt(request, context, rules);

@@ -7,14 +7,26 @@ namespace {
 
 constexpr std::string_view kObject = "text_completion";
 
+/// Prompt positions stand before the generated ones in the same arrays.
+Status append_entries(const OutputDelta& delta, const PromptScoring& prompt, LogprobArrays* arrays) {
+  if (prompt.echo_alternatives) {
+    const auto most = static_cast<size_t>(*prompt.echo_alternatives);
+    for (const OutputEntry& entry : delta.prompt) {
+      if (Status status = arrays->append(entry, most); !status) return status;
+    }
+  }
+  for (const OutputEntry& entry : delta.entries) {
+    if (Status status = arrays->append(entry); !status) return status;
+  }
+  return Ok{};
+}
+
 }  // namespace
 
 Result<std::string> completion_chunk(const ReplyHeader& header, const CompletionChunk& chunk, const OutputDelta& delta,
                                      LogprobArrays& scratch) {
   scratch.clear();
-  for (const OutputEntry& entry : delta.entries) {
-    if (Status status = scratch.append(entry); !status) return status.error();
-  }
+  if (Status status = append_entries(delta, chunk.prompt, &scratch); !status) return status.error();
   std::string out;
   JsonWriter json(out);
   json.begin_object();
@@ -39,9 +51,10 @@ Result<std::string> completion_chunk(const ReplyHeader& header, const Completion
 Status CompletionChoice::append(const OutputDelta& delta) {
   text_ += delta.text;
   if (with_logprobs_) {
-    for (const OutputEntry& entry : delta.entries) {
-      if (Status status = logprobs_.append(entry); !status) return status;
-    }
+    if (Status status = append_entries(delta, prompt_, &logprobs_); !status) return status;
+  }
+  if (prompt_logprobs_) {
+    if (Status status = prompt_logprobs_->append(delta.prompt); !status) return status;
   }
   if (with_ids_) token_ids_.insert(token_ids_.end(), delta.token_ids.begin(), delta.token_ids.end());
   if (delta.finish) finish_ = delta.finish;
@@ -63,7 +76,7 @@ void CompletionChoice::append_json(std::string& out, int64_t index, const std::v
   }
   write_finish(json, finish_);
   write_ids(json, "token_ids", with_ids_ ? &token_ids_ : nullptr);
-  json.key("prompt_logprobs").null();
+  write_prompt_logprobs(json, prompt_logprobs_);
   write_ids(json, "prompt_token_ids", with_ids_ ? &prompt_ids : nullptr);
   json.end_object();
 }
@@ -88,7 +101,8 @@ CompletionsFormat::CompletionsFormat(const GenerationPlan& plan, ReplyHeader hea
   if (plan_.stream) return;
   choices_.reserve(plan_.num_choices());
   for (size_t i = 0; i < plan_.num_choices(); ++i) {
-    choices_.emplace_back(plan_.logprobs, plan_.return_token_ids, prompt_of(static_cast<int64_t>(i)).echo_text);
+    choices_.emplace_back(plan_.logprobs, plan_.return_token_ids, prompt_of(static_cast<int64_t>(i)).echo_text,
+                          plan_.prompt_scoring);
   }
 }
 
@@ -97,7 +111,7 @@ Status CompletionsFormat::take(int64_t index, const OutputDelta& delta, const Ch
   if (!plan_.stream) return choices_[static_cast<size_t>(index)].append(delta);
   const PlannedPrompt& prompt = prompt_of(index);
   const StreamOptions& options = plan_.stream_options;
-  CompletionChunk chunk{.index = index, .token_ids = plan_.return_token_ids};
+  CompletionChunk chunk{.index = index, .token_ids = plan_.return_token_ids, .prompt = plan_.prompt_scoring};
   if (!started_[static_cast<size_t>(index)]) {
     chunk.echo = prompt.echo_text;
     chunk.prompt_token_ids = plan_.return_token_ids ? &prompt.ids : nullptr;

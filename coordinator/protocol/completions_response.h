@@ -14,6 +14,7 @@
 #include "coordinator/output/sequence_output.h"
 #include "coordinator/protocol/generation_plan.h"
 #include "coordinator/protocol/logprob_json.h"
+#include "coordinator/protocol/prompt_logprobs.h"
 #include "coordinator/protocol/reply_format.h"
 
 namespace helios {
@@ -26,6 +27,7 @@ struct CompletionChunk {
   bool token_ids = false;                                  // return_token_ids
   std::optional<Usage> usage;                              // continuous_usage_stats
   bool fingerprint = false;                                // the stream's terminal chunk
+  PromptScoring prompt;                                    // how delta.prompt is shown
 };
 
 /// Errors: kInternal when a value to be reported is NaN. `scratch` is only there to be reused.
@@ -35,16 +37,20 @@ Result<std::string> completion_chunk(const ReplyHeader& header, const Completion
 /// One choice of a plain reply, collected delta by delta.
 class CompletionChoice {
  public:
-  CompletionChoice(bool logprobs, bool token_ids, std::string echo)
-      : with_logprobs_(logprobs), with_ids_(token_ids), text_(std::move(echo)) {}
+  CompletionChoice(bool logprobs, bool token_ids, std::string echo, const PromptScoring& prompt = {})
+      : with_logprobs_(logprobs), with_ids_(token_ids), prompt_(prompt), text_(std::move(echo)) {
+    if (prompt.list_alternatives) prompt_logprobs_.emplace(*prompt.list_alternatives);
+  }
   /// Errors: kInternal when a value to be reported is NaN.
   Status append(const OutputDelta& delta);
   void append_json(std::string& out, int64_t index, const std::vector<TokenId>& prompt_ids) const;
 
  private:
   bool with_logprobs_, with_ids_;
+  PromptScoring prompt_;
   std::string text_;
   LogprobArrays logprobs_;
+  std::optional<PromptLogprobs> prompt_logprobs_;
   std::vector<TokenId> token_ids_;
   std::optional<OutputFinish> finish_;
 };

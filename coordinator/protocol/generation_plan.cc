@@ -85,6 +85,18 @@ Result<SamplingParams> sampling_params(const GenerationRequest& request, const V
   return sampling;
 }
 
+/// A stream has no place for the list; it may be asked for with 0 all the same.
+PromptScoring prompt_scoring(const GenerationRequest& request, const EndpointRules& rules) {
+  PromptScoring scoring;
+  if (rules.echo_is_prompt && request.echo && request.logprobs) {
+    scoring.echo_alternatives = static_cast<int32_t>(*request.logprobs);
+  }
+  if (request.prompt_logprobs && !request.stream) {
+    scoring.list_alternatives = static_cast<int32_t>(*request.prompt_logprobs);
+  }
+  return scoring;
+}
+
 OutputOptions output_options(GenerationRequest& request) {
   return {.skip_special_tokens = request.skip_special_tokens,
           .stop = std::move(request.stop),
@@ -102,7 +114,7 @@ Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& req
   for (const PlannedPrompt& prompt : plan.prompts) {
     Result<int64_t> budget = token_budget(request, prompt.ids.size(), context_limit(context.capabilities), rules);
     if (!budget) return budget.error();
-    if (*budget == 0) continue;
+    if (*budget == 0 && !plan.prompt_scoring.any()) continue;
     for (int64_t i = 0; i < plan.n; ++i) {
       SequenceRequest sequence{.prompt = prompt.ids, .sampling = *sampling};
       sequence.sampling.max_tokens = static_cast<int32_t>(*budget);
@@ -113,6 +125,8 @@ Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& req
       if (request.logprob_token_ids) {
         sequence.logprob_token_ids.assign(request.logprob_token_ids->begin(), request.logprob_token_ids->end());
       }
+      sequence.prompt_scores = plan.prompt_scoring.any() && (i == 0 || rules.echo_is_prompt);
+      if (sequence.prompt_scores) sequence.num_prompt_logprobs = plan.prompt_scoring.most_alternatives();
       sequence.priority = request.priority.value_or(0);
       sequence.cache_salt = request.cache_salt.value_or("");
       sequences.push_back(std::move(sequence));
@@ -178,11 +192,13 @@ Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<Planned
                                  std::shared_ptr<const CompiledGrammar> grammar, const ValidationContext& context,
                                  const EndpointRules& rules) {
   GenerationPlan plan{.prompts = std::move(prompts), .n = request.n.value_or(1)};
+  plan.prompt_scoring = prompt_scoring(request, rules);
   Result<std::vector<SequenceRequest>> sequences = make_sequences(request, plan, context, rules);
   if (!sequences) return sequences.error();
   for (SequenceRequest& sequence : *sequences) sequence.grammar = grammar;
   plan.sequences = std::move(*sequences);
   plan.output = output_options(request);
+  plan.output.keep_terminating_entry = plan.prompt_scoring.echo_alternatives.has_value();
   plan.echo = request.echo;
   plan.stream = request.stream;
   plan.stream_interval = request.stream_interval.value_or(1);

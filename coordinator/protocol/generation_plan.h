@@ -3,6 +3,7 @@
 // One plan for every generating endpoint; they differ in how they get their prompts. Thread: the connection's strand.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,8 +43,17 @@ struct ValidationContext {
 
 struct PlannedPrompt {
   std::string echo_text;  // what comes before the generated text; only filled under echo
+  std::vector<int64_t> text_offsets;  // of each token into it, in code points; only under echo with logprobs
   std::vector<TokenId> ids;
   std::optional<std::string> text;  // chat: the rendered conversation, under return_prompt_text
+};
+
+/// How a scored prompt is shown: in the completions arrays under echo, as the list of prompt_logprobs, or both.
+struct PromptScoring {
+  std::optional<int32_t> echo_alternatives;  // natural ones at every prompt position of the arrays
+  std::optional<int32_t> list_alternatives;  // and of the list
+  bool any() const { return echo_alternatives || list_alternatives; }
+  int32_t most_alternatives() const { return std::max(echo_alternatives.value_or(0), list_alternatives.value_or(0)); }
 };
 
 /// An accepted request. Choice index = prompt index * n + i; `sequences` has that order, and is empty for a zero
@@ -58,6 +68,7 @@ struct GenerationPlan {
   int64_t stream_interval = 1;  // tokens a chunk, after a choice's first
   StreamOptions stream_options;
   bool logprobs = false;
+  PromptScoring prompt_scoring;
   bool return_token_ids = false;
   std::string request_id;  // the client's own, or empty
 
@@ -72,6 +83,7 @@ struct EndpointRules {
   std::string_view max_tokens_field = "max_tokens";
   std::optional<int64_t> default_max_tokens;  // none: what the context still holds
   bool zero_budget = false;                   // max_tokens: 0 is allowed
+  bool echo_is_prompt = false;                // echo repeats the prompt in every choice; its logprobs are prompt scores
 };
 
 /// How many tokens a prompt may keep under truncate_prompt_tokens; empty when it is not to be cut.

@@ -54,7 +54,7 @@ void write_card(JsonWriter& json, const ServedModel& model, const std::optional<
   json.key("logprobs").begin_object();
   json.key("max_top").integer(max_top);
   json.key("max_token_ids").integer(capabilities && capabilities->logprob_token_ids ? kMaxSelectedIds : 0);
-  json.key("prompt").boolean(false);  // prompt scoring is refused, whatever the core declares
+  json.key("prompt").boolean(capabilities && capabilities->prompt_scoring);  // R45
   json.end_object();
   json.end_object();
 }

@@ -37,4 +37,15 @@ Status PromptLogprobs::append(std::span<const OutputEntry> prompt) {
   return Ok{};
 }
 
+void write_prompt_logprobs(JsonWriter& json, const std::optional<PromptLogprobs>& list) {
+  json.key("prompt_logprobs");
+  if (!list) {
+    json.null();
+    return;
+  }
+  std::string elements;
+  list->append_json(elements);
+  json.raw(elements);
+}
+
 }  // namespace helios

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -12,6 +13,8 @@
 #include "coordinator/output/sequence_output.h"
 
 namespace helios {
+
+class JsonWriter;
 
 class PromptLogprobs {
  public:
@@ -32,5 +35,8 @@ class PromptLogprobs {
   const size_t num_alternatives_;
   std::string elements_;  // comma-separated
 };
+
+/// "prompt_logprobs": the list, or null when it was not asked for.
+void write_prompt_logprobs(JsonWriter& json, const std::optional<PromptLogprobs>& list);
 
 }  // namespace helios

@@ -152,7 +152,8 @@ Status check_prompt_logprobs(const GenerationRequest& request, int64_t max) {
   return check_logprob_limit("prompt_logprobs", request.prompt_logprobs, max);
 }
 
-Status check_capabilities(const GenerationRequest& request, const Capabilities& capabilities) {
+Status check_capabilities(const GenerationRequest& request, const Capabilities& capabilities,
+                          const EndpointRules& rules) {
   if (request.logprobs && capabilities.max_logprobs == 0) {  // R34
     return invalid_argument(
         "logprobs", "logprobs are not available: the loaded core reports none; start it with --max-logprobs 1 or more");
@@ -162,11 +163,10 @@ Status check_capabilities(const GenerationRequest& request, const Capabilities& 
         "logprob_token_ids",
         "logprob_token_ids is not available: the loaded core has no id inputs; start it with --logprob-token-ids on");
   }
-  const bool scored_echo = request.echo && request.logprobs;
-  const std::string_view field = request.prompt_logprobs ? "prompt_logprobs" : "echo";
-  if (request.prompt_logprobs || scored_echo) {
-    if (!capabilities.prompt_scoring) return invalid_argument(field, std::string(kScoringRemedy));
-    return not_implemented(field, fmt::format("{}: prompt scoring is not built in this version", field));
+  if (capabilities.prompt_scoring) return Ok{};  // R45
+  if (request.prompt_logprobs) return invalid_argument("prompt_logprobs", std::string(kScoringRemedy));
+  if (rules.echo_is_prompt && request.echo && request.logprobs) {
+    return invalid_argument("echo", std::string(kScoringRemedy));
   }
   return Ok{};
 }
@@ -281,7 +281,7 @@ Result<std::shared_ptr<const CompiledGrammar>> check_after_prompt(GenerationRequ
   HELIOS_RETURN_IF_ERROR(check_logprob_limit(rules.alternatives_field, request.logprobs, max_logprobs));
   HELIOS_RETURN_IF_ERROR(check_selected_ids(request, capabilities.vocab_size, rules));
   HELIOS_RETURN_IF_ERROR(check_prompt_logprobs(request, max_logprobs));
-  HELIOS_RETURN_IF_ERROR(check_capabilities(request, capabilities));
+  HELIOS_RETURN_IF_ERROR(check_capabilities(request, capabilities, rules));
   Result<std::shared_ptr<const CompiledGrammar>> grammar = compile_grammar(request, context);
   if (!grammar) return grammar.error();
   HELIOS_RETURN_IF_ERROR(check_unbuilt(request));

@@ -30,6 +30,12 @@ struct ApiTest : ::testing::Test {
     ASSERT_TRUE(started) << started.error().message;
     server = std::move(*started);
   }
+  void start_with_template() {
+    auto loaded = ChatTemplate::from_source("{% for m in messages %}{{ m.content }}{% endfor %}:");
+    ASSERT_TRUE(loaded);
+    templates = {.loaded = *loaded, .reason = ""};
+    start();
+  }
   uint16_t port() const { return server->port(); }
   /// Sends the token ids of `text`, ending at the token limit.
   static void generate(ScriptedStream& stream, const std::string& text) {
@@ -102,6 +108,89 @@ TEST_F(ApiTest, LogprobsReachTheReply) {
   EXPECT_TRUE(has(
       client.read_response().body,
       R"("logprobs":{"text_offset":[0],"token_logprobs":[-1.5],"tokens":["x"],"top_logprobs":[{"y":-0.5,"x":-1.5}]})"));
+}
+
+PromptScores scores_of(int32_t first, const std::string& tokens, FinishCode finish = FinishCode::kNone) {
+  PromptScores scores{.first = first, .finish = finish};
+  for (const char c : tokens) {
+    scores.scores.push_back(PromptScore{.token = c, .logprob = -1.5f, .rank = 2, .alternatives = {{'x', -0.5f}, {'y', -2.5f}}});
+  }
+  return scores;
+}
+TokenEvent scored_token(TokenId id, FinishCode finish = FinishCode::kNone) {
+  return {.token = id, .logprobs = PositionLogprobs{-0.25f, {{id, -0.25f}}}, .finish = finish};
+}
+
+TEST_F(ApiTest, EchoedLogprobsAndTheListOfPromptLogprobs) {  // R46
+  start();
+  RawClient client(port());
+  client.send(post("/v1/completions",
+                   R"({"prompt":"Hi!","max_tokens":1,"echo":true,"logprobs":1,"prompt_logprobs":2,"temperature":0})"));
+  auto stream = engine.stream(0);
+  ASSERT_TRUE(stream);
+  EXPECT_TRUE(engine.request(0).prompt_scores);
+  EXPECT_EQ(engine.request(0).num_prompt_logprobs, 2);
+  stream->push(scores_of(1, "i"));
+  stream->push(scores_of(2, "!"));
+  stream->push(scored_token(256, FinishCode::kEos));  // it keeps its entry: wire formats, 0.1
+  const std::string body = client.read_response().body;
+  EXPECT_TRUE(has(body, R"("text":"Hi!","logprobs":{"text_offset":[0,1,2,3],"token_logprobs":[null,-1.5,-1.5,-0.25],)"
+                        R"("tokens":["H","i","!","<eos>"],"top_logprobs":[null,{"x":-0.5,"i":-1.5},{"x":-0.5,"!":-1.5},)"
+                        R"({"<eos>":-0.25}]},"finish_reason":"stop")"))
+      << body;
+  EXPECT_TRUE(has(body, R"("prompt_logprobs":[null,{"105":{"logprob":-1.5,"rank":2,"decoded_token":"i"},)"
+                        R"("120":{"logprob":-0.5,"rank":1,"decoded_token":"x"},)"
+                        R"("121":{"logprob":-2.5,"rank":2,"decoded_token":"y"}},{"33":)"))
+      << body;
+}
+
+TEST_F(ApiTest, WithoutABudgetTheScoresAreTheAnswer) {  // R38
+  start();
+  RawClient client(port());
+  client.send(post("/v1/completions", R"({"prompt":[[72,105],[72]],"max_tokens":0,"echo":true,"logprobs":0})"));
+  ASSERT_TRUE(engine.stream(1));
+  EXPECT_EQ(engine.request(0).sampling.max_tokens, 0);
+  engine.stream(0)->push(scores_of(1, "i", FinishCode::kTokenLimit));
+  engine.stream(1)->push(PromptScores{.finish = FinishCode::kTokenLimit});
+  const std::string body = client.read_response().body;
+  EXPECT_TRUE(has(body, R"("text":"Hi","logprobs":{"text_offset":[0,1],"token_logprobs":[null,-1.5],"tokens":["H","i"],)"
+                        R"("top_logprobs":[null,{"i":-1.5}]},"finish_reason":"length")"))
+      << body;
+  EXPECT_TRUE(has(body, R"("text":"H","logprobs":{"text_offset":[0],"token_logprobs":[null],"tokens":["H"],)"
+                        R"("top_logprobs":[null]},"finish_reason":"length")"))
+      << body;
+  EXPECT_TRUE(has(body, R"("usage":{"prompt_tokens":3,"total_tokens":3,"completion_tokens":0,)")) << body;
+}
+
+TEST_F(ApiTest, AStreamSendsPromptChunksInOrderAndTheLastWithTheFirstToken) {  // R40
+  start();
+  RawClient client(port());
+  client.send(post("/v1/completions", R"({"prompt":"Hi!?","max_tokens":2,"echo":true,"logprobs":0,"stream":true})"));
+  auto stream = engine.stream(0);
+  ASSERT_TRUE(stream);
+  stream->push(scores_of(1, "i"));
+  stream->push(scores_of(2, "!?"));
+  stream->push(scored_token('a'));
+  stream->push(scored_token('b', FinishCode::kTokenLimit));
+  const std::vector<std::string> events = events_of(client.read_response().body);
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_TRUE(has(events[0], R"("text":"Hi!?","logprobs":{"text_offset":[0,1],"token_logprobs":[null,-1.5],)")) << events[0];
+  EXPECT_TRUE(has(events[1], R"("text":"a","logprobs":{"text_offset":[2,3,4],"token_logprobs":[-1.5,-1.5,-0.25],)"
+                             R"("tokens":["!","?","a"])"))
+      << events[1];
+  EXPECT_TRUE(has(events[2], R"("text":"b","logprobs":{"text_offset":[5],)")) << events[2];
+  EXPECT_EQ(events[3], "[DONE]");
+}
+
+TEST_F(ApiTest, APromptOfOneTokenHasANullBeforeTheTokens) {
+  start();
+  RawClient client(port());
+  client.send(post("/v1/completions", R"({"prompt":"H","max_tokens":1,"echo":true,"logprobs":0,"prompt_logprobs":0})"));
+  ASSERT_TRUE(engine.stream(0));
+  engine.stream(0)->push(scored_token('a', FinishCode::kTokenLimit));
+  const std::string body = client.read_response().body;
+  EXPECT_TRUE(has(body, R"("token_logprobs":[null,-0.25],"tokens":["H","a"])")) << body;
+  EXPECT_TRUE(has(body, R"("prompt_logprobs":[null])")) << body;
 }
 
 TEST_F(ApiTest, OneScrapeShowsTheCountersOfEveryRank) {
@@ -404,10 +493,7 @@ TEST_F(ApiTest, ApiKey) {
 }
 
 TEST_F(ApiTest, AChatStreamsItsRoleThenItsWords) {
-  auto loaded = ChatTemplate::from_source("{% for m in messages %}{{ m.content }}{% endfor %}:");
-  ASSERT_TRUE(loaded);
-  templates = {.loaded = *loaded, .reason = ""};
-  start();
+  start_with_template();
   RawClient client(port());
   client.send(post("/v1/chat/completions",
                    R"({"messages":[{"role":"user","content":"Hi"}],"max_tokens":2,"logprobs":true,"stream":true})"));
@@ -424,6 +510,24 @@ TEST_F(ApiTest, AChatStreamsItsRoleThenItsWords) {
       << body;
   EXPECT_TRUE(has(body, R"("finish_reason":"length","stop_reason":null,"token_ids":null}],"system_fingerprint":"fp"})"))
       << body;
+}
+
+TEST_F(ApiTest, AChatHasOneListForAllItsChoices) {  // R46
+  start_with_template();
+  RawClient client(port());
+  client.send(post("/v1/chat/completions",
+                   R"({"messages":[{"role":"user","content":"Hi"}],"max_tokens":1,"prompt_logprobs":0,"n":2})"));
+  ASSERT_TRUE(engine.stream(1));
+  EXPECT_TRUE(engine.request(0).prompt_scores);
+  EXPECT_FALSE(engine.request(1).prompt_scores) << "once is enough";
+  const std::vector<TokenId> prompt = engine.request(0).prompt;
+  engine.stream(0)->push(scores_of(1, std::string(prompt.begin() + 1, prompt.end())));
+  for (const size_t i : {0, 1}) generate(*engine.stream(i), "x");
+  const std::string body = client.read_response().body;
+  size_t entries = 0;
+  for (size_t at = 0; (at = body.find("\"decoded_token\"", at)) != std::string::npos; ++at) ++entries;
+  EXPECT_EQ(entries, prompt.size() - 1) << body;
+  EXPECT_TRUE(has(body, R"("prompt_logprobs":[null,{")")) << body;
 }
 
 TEST_F(ApiTest, OtherEndpointsAndUnknownOnes) {

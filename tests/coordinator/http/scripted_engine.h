@@ -74,7 +74,8 @@ class ScriptedEngine final : public EngineClient {
                                         .kv_block_size = 16,
                                         .kv_num_blocks = 1024,
                                         .max_logprobs = 20,
-                                        .logprob_token_ids = true};
+                                        .logprob_token_ids = true,
+                                        .prompt_scoring = true};
     RankStatus rank;
     rank.rank = Rank(0);
     rank.pid = 4242;

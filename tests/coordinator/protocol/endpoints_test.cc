@@ -72,6 +72,9 @@ TEST_F(Endpoints, R34ModelsAdvertisesWhatTheCoreCanReport) {
       << full;
   EXPECT_NE(full.find(R"("allow_logprobs":true)"), std::string::npos);
   EXPECT_NE(full.find(R"("logprobs":{"max_top":20,"max_token_ids":128,"prompt":false})"), std::string::npos);
+  Capabilities scoring = capabilities;
+  scoring.prompt_scoring = true;  // R45
+  EXPECT_NE(models_reply(model, scoring).find(R"("max_token_ids":128,"prompt":true})"), std::string::npos);
   capabilities.max_logprobs = 0;
   capabilities.logprob_token_ids = false;
   const std::string none = models_reply(model, capabilities);

@@ -14,6 +14,7 @@ namespace {
 const char* const kSeeds[] = {
     R"({"model":"tiny","prompt":"Hello é 😀","max_tokens":4,"temperature":0.5,"logprobs":3,"stream":true,"stream_options":{"include_usage":true}})",
     R"({"prompt":[[1,2,3],[4]],"n":2,"seed":-9223372036854775808,"stop":["a","\u00e9\ud83d\ude00"],"logprobs":0,"logprob_token_ids":[5,6]})",
+    R"({"prompt":["é","b"],"echo":true,"max_tokens":0,"logprobs":2,"prompt_logprobs":5,"n":2})",
     R"({"prompt":["a","b"],"echo":true,"max_tokens":0,"top_p":1e-3,"top_k":5,"min_p":0.1,"stop_token_ids":[1,2],"logit_bias":{"5":0}})",
     R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"logprobs":true})",
     R"({"messages":[{"role":"system","content":"é"},{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}],"logprobs":true,"top_logprobs":2,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":"none","chat_template_kwargs":{"a":1.50},"max_tokens":1,"prompt":"a"})",
@@ -52,6 +53,7 @@ const std::string_view kPieces[] = {"null",
                                     "\\u0000"};
 
 struct RequestFuzz : ProtocolFixture {
+  RequestFuzz() { capabilities.prompt_scoring = true; }
   void expect_plan_or_client_error(const std::string& body) const {
     expect_plan_or_client_error(plan(body));
     expect_plan_or_client_error(chat_plan(body));

@@ -194,6 +194,49 @@ TEST_F(Validation, Row11PromptScoringNamesItsRemedy) {
                   {R"({"prompt":"a","echo":true,"logprobs":1})", 400, "echo", "--prompt-logprobs"}});
 }
 
+TEST_F(Validation, APlanSaysHowItsPromptIsScored) {  // R46
+  capabilities.prompt_scoring = true;
+  const GenerationPlan echo = accepted(R"({"prompt":["ab","c"],"echo":true,"logprobs":2,"max_tokens":0,"n":2})");
+  ASSERT_EQ(echo.sequences.size(), 4u);
+  for (const SequenceRequest& sequence : echo.sequences) {
+    EXPECT_TRUE(sequence.prompt_scores);
+    EXPECT_EQ(sequence.num_prompt_logprobs, 2);
+    EXPECT_EQ(sequence.sampling.max_tokens, 0);
+  }
+  EXPECT_EQ(echo.prompt_scoring.echo_alternatives, 2);
+  EXPECT_FALSE(echo.prompt_scoring.list_alternatives.has_value());
+  EXPECT_TRUE(echo.output.keep_terminating_entry) << "wire formats, 0.1";
+  EXPECT_EQ(echo.prompts[0].text_offsets, (std::vector<int64_t>{0, 1}));
+
+  const GenerationPlan both = accepted(R"({"prompt":[1,2],"echo":true,"logprobs":0,"prompt_logprobs":20})");
+  EXPECT_EQ(both.sequences[0].num_prompt_logprobs, 20);
+  const GenerationPlan list = accepted(R"({"prompt":"ab","prompt_logprobs":0,"max_tokens":0})");
+  EXPECT_EQ(list.sequences.size(), 1u);
+  EXPECT_FALSE(list.output.keep_terminating_entry);
+  EXPECT_FALSE(list.logprobs);
+
+  const GenerationPlan stream = accepted(R"({"prompt":"ab","prompt_logprobs":0,"stream":true})");
+  EXPECT_FALSE(stream.sequences[0].prompt_scores) << "a stream returns no list";
+  for (const char* unscored : {R"({"prompt":"ab","logprobs":3})", R"({"prompt":"ab","echo":true})"}) {
+    EXPECT_FALSE(accepted(unscored).sequences[0].prompt_scores) << "R43";
+  }
+  EXPECT_TRUE(accepted(R"({"prompt":"ab","echo":true,"max_tokens":0})").sequences.empty());
+}
+
+TEST_F(Validation, OffsetsLeaveOutWhatTheTokenizerPutAroundAText) {
+  capabilities.prompt_scoring = true;
+  tokenizer = load_tiny_tokenizer(true);
+  const GenerationPlan text = accepted(R"({"prompt":"é!","echo":true,"logprobs":0})");
+  EXPECT_EQ(text.prompts[0].ids, (std::vector<TokenId>{258, 0xC3, 0xA9, '!', 257}));
+  EXPECT_EQ(text.prompts[0].text_offsets, (std::vector<int64_t>{0, 0, 0, 1, 2}));
+  const GenerationPlan ids = accepted(R"({"prompt":[258,33],"echo":true,"logprobs":0})");
+  EXPECT_EQ(ids.prompts[0].echo_text, "<bos>!");
+  EXPECT_EQ(ids.prompts[0].text_offsets, (std::vector<int64_t>{0, 5}));
+  const GenerationPlan cut = accepted(R"({"prompt":"abcd","truncate_prompt_tokens":4,"echo":true,"logprobs":0})");
+  EXPECT_EQ(cut.prompts[0].echo_text, "cd");
+  EXPECT_EQ(cut.prompts[0].text_offsets, (std::vector<int64_t>{0, 0, 1, 2}));
+}
+
 TEST_F(Validation, R34ACoreWithoutLogprobsRefusesThemAndServesTheRest) {
   capabilities.max_logprobs = 0;
   capabilities.logprob_token_ids = false;
