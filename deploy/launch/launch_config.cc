@@ -17,7 +17,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-enum class Kind { kText, kCount, kAlternatives, kSize, kPort, kOneOf };
+enum class Kind { kText, kCount, kAlternatives, kSize, kPort, kOneOf, kSwitch };
 
 // Who is told: nobody (the launcher's own), the coordinator, the workers, or both.
 enum Callee { kNobody = 0, kCoordinator = 1, kWorkers = 2 };
@@ -52,6 +52,7 @@ constexpr Flag kFlags[] = {
     {"prefill-chunk", Kind::kSize, kWorkers},
     {"max-logprobs", Kind::kAlternatives, kWorkers},
     {"logprob-token-ids", Kind::kOneOf, kWorkers, "on|off"},
+    {"prompt-logprobs", Kind::kSwitch, kWorkers},
     {"kv-cache-tokens", Kind::kSize, kWorkers},
     {"log-level", Kind::kOneOf, kCoordinator | kWorkers, "trace|debug|info|warning|error|off"},
 };
@@ -96,6 +97,8 @@ Status check_value(const Flag& flag, const std::string& value) {
       if (!is_choice(value, flag.choices))
         return invalid(fmt::format("--{} {}: expected {}", flag.name, value, flag.choices));
       break;
+    case Kind::kSwitch:
+      break;
   }
   return Ok{};
 }
@@ -104,7 +107,10 @@ Status check_value(const Flag& flag, const std::string& value) {
 Result<std::map<std::string, std::string>> read_flags(const std::vector<std::string>& arguments) {
   po::options_description description;
   description.add_options()("help,h", "");
-  for (const Flag& flag : kFlags) description.add_options()(flag.name, po::value<std::string>(), "");
+  for (const Flag& flag : kFlags) {
+    flag.kind == Kind::kSwitch ? description.add_options()(flag.name, "")
+                               : description.add_options()(flag.name, po::value<std::string>(), "");
+  }
   description.add_options()("word", po::value<std::vector<std::string>>(), "");
   po::positional_options_description words;  // collected only to be named when refused
   words.add("word", -1);
@@ -160,6 +166,9 @@ Status check_together(const LaunchConfig& config, const std::map<std::string, st
   if (config.num_nodes > 1 && is("collective", "shm")) {
     return invalid("--collective shm works within one host: with several nodes leave it out or use gloo");
   }
+  if (given("prompt-logprobs") && given("max-logprobs") && !is("max-logprobs", "20")) {
+    return invalid("--prompt-logprobs needs --max-logprobs 20");
+  }
   if (is("dtype", "float16") && !is("device", "cuda")) return invalid("--dtype float16 is for --device cuda");
   return Ok{};
 }
@@ -167,7 +176,7 @@ Status check_together(const LaunchConfig& config, const std::map<std::string, st
 void append(std::vector<std::string>& command, const Flags& flags) {
   for (const auto& [name, value] : flags) {
     command.push_back("--" + name);
-    command.push_back(value);
+    if (!value.empty()) command.push_back(value);  // a switch has none
   }
 }
 
@@ -257,6 +266,7 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --max-logprobs K         most alternatives a token may report; 0 turns logprobs off
   --logprob-token-ids on|off   logprobs of token ids that the client selects
   --chat-template FILE     Jinja template of conversations (default: the model directory's own)
+  --prompt-logprobs        score prompts: prompt_logprobs, and echo with logprobs (default off: it takes memory)
   --prefix-cache on|off    compute a prefix that several prompts share once (default on)
   --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
   --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (default auto: shm on one host, else gloo)

@@ -49,6 +49,9 @@ TEST(LaunchConfig, EveryFlagReachesWhoNeedsIt) {
       "--model /m --nproc 2 --host 0.0.0.0 --port 0 --device cpu --dtype float32 --threads-per-rank 1 "
       "--served-model-name demo --max-num-seqs 8 --max-model-len 512 --prefill-chunk 64 --max-logprobs 0 "
       "--logprob-token-ids off --kv-cache-tokens 4096 --collective shm --api-key secret --log-level debug");
+  EXPECT_NE(join(worker_command(parse("--model /m --prompt-logprobs --max-num-seqs 3"), "/bin", "e", 0))
+                .find("--die-with-parent --max-num-seqs 3 --prompt-logprobs"),
+            std::string::npos);
   const std::string coordinator = join(coordinator_command(config, "/bin", "e"));
   const std::string worker = join(worker_command(config, "/bin", "e", 1));
   EXPECT_NE(coordinator.find("--host 0.0.0.0 --port 0 --served-model-name demo --collective shm --log-level debug"),
@@ -102,6 +105,7 @@ TEST(LaunchConfig, HelpFitsAScreenAndNamesEveryFlag) {
                            "--prefill-chunk",
                            "--max-logprobs",
                            "--logprob-token-ids",
+                           "--prompt-logprobs",
                            "--kv-cache-tokens",
                            "--collective",
                            "--api-key",
@@ -125,6 +129,8 @@ TEST(LaunchConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {"--model /m stray", "stray"},
       {"--model /m --model /n", "--model is given twice"},
       {"--model /m --max-logprobs 21", "--max-logprobs 21"},
+      {"--model /m --prompt-logprobs yes", "yes"},
+      {"--model /m --prompt-logprobs --max-logprobs 5", "--prompt-logprobs needs --max-logprobs 20"},
       {"--model /m --dtype float16", "--dtype float16"},
       {"--model /m --nproc 3", "--nproc 3"},
       {"--model /m --nproc 16", "--nproc 16"},
