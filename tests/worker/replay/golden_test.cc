@@ -281,17 +281,24 @@ TEST_P(Float32Golden, R40_R41_R42_ScoredPromptsMatchFloat64) {
   TestDriver driver(cluster);
   const int chunks[] = {0, 70, 17};
   int index = 0, positions = 0, other_ranks = 0;
+  double largest = 0;
   for (const GoldenPrompt& p : read_golden(golden)) {
     std::vector<TestSequence> one(1, {.prompt = p.ids, .sampling = greedy(0), .scored = true});
     driver.run(one, chunks[index++ % 3]);
     ASSERT_EQ(one[0].prompt_rows.size(), p.ids.size());
     for (size_t at = 0; at + 1 < p.ids.size(); ++at, ++positions) {
       SCOPED_TRACE(p.id + " position " + std::to_string(at + 1));
-      other_ranks += !expect_row_matches(p.positions[at + 1], one[0].prompt_rows[at]);
+      const std::vector<int32_t>& row = one[0].prompt_rows[at];
+      other_ranks += !expect_row_matches(p.positions[at + 1], row);
+      largest =
+          std::max(largest, std::abs(bits_float(row[prompt_score_word::kActualBits]) - p.positions[at + 1].logprob));
       if (HasFailure()) return;  // one position says enough
     }
     EXPECT_EQ(one[0].prompt_rows.back()[prompt_score_word::kActualId], -1);
   }
+  RecordProperty("positions", positions);
+  RecordProperty("other_ranks", other_ranks);
+  RecordProperty("largest", std::to_string(largest));
   EXPECT_LE(other_ranks, 1 + positions / 500) << "near ties, of " << positions;
 }
 
