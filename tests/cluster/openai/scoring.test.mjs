@@ -5,7 +5,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import OpenAI from 'openai';
-import { Cluster, events, join } from './support.mjs';
+import { Cluster, events, eventually, join } from './support.mjs';
 
 let cluster;
 before(async () => {
@@ -305,6 +305,76 @@ test('one rank, other chunks, cache for two of eight: the same bits, each positi
     assert.ok((await other.metric('vllm:num_preemptions_total')) > 0);
   } finally {
     await other.stop();
+  }
+});
+
+test('a chat carries its prompt\'s scores at the top', async () => {  // R46
+  const messages = [{ role: 'user', content: 'Say one word about rain.' }];
+  const ask = async (extra) => {
+    const reply = await cluster.post('/v1/chat/completions', { messages, max_tokens: 8, temperature: 0, ...extra });
+    assert.equal(reply.status, 200, reply.text);
+    return reply.json();
+  };
+  const first = await ask({ logprobs: true });
+  messages.push({ role: 'assistant', content: first.choices[0].message.content }, { role: 'user', content: 'And one about snow.' });
+  const second = await ask({ prompt_logprobs: 2, n: 2, return_token_ids: true });
+  assert.equal(second.prompt_logprobs.length, second.usage.prompt_tokens);
+  assert.deepEqual(second.prompt_logprobs.map((e) => e === null), second.prompt_logprobs.map((_, i) => i === 0));
+  const [plain] = (await cluster.complete({ prompt: second.prompt_token_ids, max_tokens: 0, prompt_logprobs: 2 })).choices;
+  assert.deepEqual(second.prompt_logprobs, plain.prompt_logprobs);
+});
+
+test('full contexts and a burst are scored; who leaves frees the place', async () => {
+  const full = Array.from({ length: 2048 }, (_, i) => (i * 37) % 1500);
+  const bodies = [
+    { prompt: full, max_tokens: 0, prompt_logprobs: 20 },
+    { prompt: full.slice(1), max_tokens: 1, echo: true, logprobs: 1 },
+    ...Array.from({ length: 50 }, (_, i) => ({ prompt: `${i} ${words(60)}`, max_tokens: 1, echo: true, logprobs: 1 })),
+  ];
+  const replies = await Promise.all(bodies.map((body) => cluster.complete(body)));
+  assert.equal(replies[0].choices[0].prompt_logprobs.filter((e) => e !== null).length, 2047);
+  replies.slice(1).forEach(({ choices, usage }) => checkEchoed(choices[0], usage.prompt_tokens, 1));
+  assert.equal((await cluster.post('/v1/completions', { prompt: full, max_tokens: 1, echo: true, logprobs: 1 })).status, 400);
+  const leaving = new AbortController();
+  const gone = cluster.post('/v1/completions', { prompt: full.slice(1), max_tokens: 1, echo: true, logprobs: 20, stream: true }, { signal: leaving.signal });
+  setTimeout(() => leaving.abort(), 150);
+  await assert.rejects(gone);
+  await eventually('its slot is free', async () => (await cluster.metric('vllm:num_requests_running')) === 0, 5_000);
+});
+
+test('streams go on while long prompts are scored', async () => {  // R43: neither kind of step starves the other
+  const full = Array.from({ length: 2000 }, (_, i) => (i * 41) % 1500);
+  const stream = { prompt: harbour, max_tokens: 60, temperature: 0, ignore_eos: true };
+  const expected = (await cluster.complete(stream)).choices[0].text;
+  const order = [];
+  await Promise.all([
+    ...Array.from({ length: 4 }, () => cluster.complete({ prompt: full, max_tokens: 0, prompt_logprobs: 0 }).then(() => order.push('scored'))),
+    cluster.complete(stream).then(({ choices }) => {
+      order.push('stream');
+      assert.equal(choices[0].text, expected);
+    }),
+  ]);
+  assert.equal(order.length, 5);
+  assert.notEqual(order.at(-1), 'stream', 'sixty tokens wait for no eight thousand rows');
+});
+
+test('without the flag it is refused by name, and a client can ask before', async () => {  // R39, R45
+  const plain = await Cluster.start({ nproc: 1 });
+  try {
+    for (const [path, body, param] of [
+      ['completions', { prompt: harbour, max_tokens: 1, prompt_logprobs: 0 }, 'prompt_logprobs'],
+      ['completions', { prompt: harbour, max_tokens: 1, echo: true, logprobs: 1 }, 'echo'],
+      ['chat/completions', { messages: [{ role: 'user', content: 'Hi' }], max_tokens: 1, prompt_logprobs: 0 }, 'prompt_logprobs'],
+    ]) {
+      const reply = await plain.post(`/v1/${path}`, body);
+      assert.equal(reply.status, 400, reply.text);
+      assert.equal(reply.json().error.param, param);
+      assert.match(reply.json().error.message, /--prompt-logprobs/);
+    }
+    assert.equal((await plain.get('/v1/models')).json().data[0].logprobs.prompt, false);
+    assert.equal((await plain.complete({ prompt: harbour, max_tokens: 2, logprobs: 1 })).choices[0].logprobs.tokens.length, 2);
+  } finally {
+    await plain.stop();
   }
 });
 
