@@ -60,6 +60,7 @@ struct SamplingParams {
   presencePenalty @14 :Float32;         # [-2, 2]
   promptIds @15 :List(Int32);           # distinct ids of the prompt; only with a repetition penalty
   outputCounts @16 :List(TokenCount);   # distinct ids generated before a readmission; only with a penalty
+  masks @17 :Bool;                      # lanes bring masks; then allowedIds is empty
 }
 
 struct SlotAdmission {
@@ -88,6 +89,7 @@ struct Lane {
   start @3 :Int32;          # absolute position of tokens[0]; -1 for decode
   samples @4 :Bool;
   tokens @5 :List(Int32);   # prompt ids; empty for decode
+  mask @6 :List(UInt32);    # [ceil(V / 32)] bit i % 32 of word i / 32: id i may be sampled; empty: no mask
 }
 
 # A selecting slot's ids, in the caller's order: only the prefix that is used travels.

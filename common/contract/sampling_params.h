@@ -24,8 +24,8 @@ struct TokenCount {
   friend bool operator==(const TokenCount&, const TokenCount&) = default;
 };
 
-/// Applied in this order, on a copy of the raw logits: logit bias, allowed ids, min tokens, penalties, temperature,
-/// min-p, top-k, top-p.
+/// Applied in this order, on a copy of the raw logits: logit bias, allowed ids or the lane's mask, min tokens,
+/// penalties, temperature, min-p, top-k, top-p.
 struct SamplingParams {
   float temperature = 1.0f;  // 0 means greedy: the arg max, the smaller id on ties
   float top_p = 1.0f;        // (0, 1]; 1 is off
@@ -41,6 +41,7 @@ struct SamplingParams {
 
   std::vector<LogitBias> logit_bias;  // distinct ids, at most kMaxLogitBias
   std::vector<TokenId> allowed_ids;   // distinct; empty: every id
+  bool masks = false;                 // every lane that samples brings its own allowed ids (Lane::mask)
   // A logit of an id that prompt or output already hold is divided by repetition_penalty when positive, else
   // multiplied; then frequency_penalty * (times generated) and presence_penalty * (generated at all) are subtracted.
   float repetition_penalty = 1.0f;  // > 0; 1 is off

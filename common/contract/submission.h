@@ -42,6 +42,9 @@ struct Lane {
   int32_t start = -1;
   bool samples = true;
   std::vector<TokenId> tokens;
+  // [ceil(V / 32)], bit i % 32 of word i / 32: id i may be sampled. In every lane that samples of a slot whose
+  // admission announced masks, empty in all others. The whole vocabulary's words, for every rank gets the same bytes.
+  std::vector<uint32_t> mask;
   friend bool operator==(const Lane&, const Lane&) = default;
 };
 

@@ -79,6 +79,7 @@ void write(const Lane& from, schema::Lane::Builder to) {
   to.setStart(from.start);
   to.setSamples(from.samples);
   set_words(to.initTokens(from.tokens.size()), from.tokens);
+  set_words(to.initMask(from.mask.size()), from.mask);
 }
 
 Lane read(schema::Lane::Reader from) {
@@ -89,6 +90,8 @@ Lane read(schema::Lane::Reader from) {
   to.start = in_range("start", int64_t{from.getStart()}, -1, kMaxInt32);
   to.samples = from.getSamples();
   to.tokens = words_in_range<TokenId>("tokens", from.getTokens(), kAnyLength, 0, kMaxTokens);
+  to.mask = words<uint32_t>("mask", from.getMask(), kAnyLength);
+  if (!to.mask.empty() && !to.samples) throw Malformed{"mask: expected none in a lane that samples nothing"};
   return to;
 }
 
@@ -156,6 +159,7 @@ void write(const SamplingParams& from, schema::SamplingParams::Builder to) {
   to.setPresencePenalty(from.presence_penalty);
   set_words(to.initPromptIds(from.prompt_ids.size()), from.prompt_ids);
   write_all(to.initOutputCounts(from.output_counts.size()), from.output_counts);
+  to.setMasks(from.masks);
 }
 
 std::vector<TokenId> read_distinct_ids(std::string_view name, capnp::List<int32_t>::Reader from) {
@@ -166,6 +170,8 @@ void read_transformations(schema::SamplingParams::Reader from, SamplingParams* t
   constexpr double kMaxFloat = std::numeric_limits<float>::max();
   to->logit_bias = distinct("logit_bias", read_all("logit_bias", from.getLogitBias(), kMaxLogitBias));
   to->allowed_ids = read_distinct_ids("allowed_ids", from.getAllowedIds());
+  to->masks = from.getMasks();
+  if (to->masks && !to->allowed_ids.empty()) throw Malformed{"allowed_ids: expected none beside masks"};
   to->repetition_penalty =
       static_cast<float>(in_range("repetition_penalty", double{from.getRepetitionPenalty()}, 0.0, kMaxFloat));
   to->frequency_penalty =

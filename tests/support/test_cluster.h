@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -101,7 +102,9 @@ struct TestSequence {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   bool logprobs = false;
-  std::vector<TokenId> selected;    // with logprobs: these instead of the natural alternatives
+  std::vector<TokenId> selected;  // with logprobs: these instead of the natural alternatives
+  /// The ids that may follow these tokens; with sampling.masks. Its lanes wait for the token before.
+  std::function<std::vector<uint32_t>(const std::vector<TokenId>&)> mask;
   bool sample_every_chunk = false;  // every prefill chunk samples, so each emits a token; prompt scoring by hand
   bool scored = false;              // its prompt goes through scored prefills (R38)
 
@@ -208,8 +211,10 @@ class TestDriver {
           s.prompt_target_tokens.push_back(p < prompt ? r.sequence->prompt[static_cast<size_t>(p)] : kNoTarget);
       } else {
         if (static_cast<int>(r.sequence->tokens.size()) + r.in_flight >= r.sequence->sampling.max_tokens) continue;
+        if (r.sequence->mask && r.in_flight > 0) continue;
         decodes = true;
       }
+      if (r.sequence->mask && lane.samples) lane.mask = r.sequence->mask(r.sequence->tokens);
       admit(s, r, lane.slot);
       if (r.sequence->logprobs) request(s, r, lane.slot);
       ++r.in_flight;

@@ -85,7 +85,7 @@ class GraphExecutor final : public Executor {
   std::array<FrameIndex, kNumFrames> order_{};
   int num_in_flight_ = 0;
   StepCounters counted_;  // at the end of the last step that was collected
-  int64_t payload_copies_ = 0, bytes_copied_ = 0;
+  int64_t payload_copies_ = 0, bytes_copied_ = 0, mask_words_ = 0;
 
   std::unique_ptr<Stream> compute_;  // last: its thread uses everything above
 };
@@ -208,6 +208,7 @@ Status GraphExecutor::submit(const Submission& s) {
   readback_.enqueue(s, *produced_[frame]);
   std::lock_guard lock(mutex_);
   payload_copies_ = readback_.payload_copies();
+  mask_words_ = choice_.mask_words_uploaded();
   in_flight_[frame] = true;
   order_[static_cast<size_t>(num_in_flight_++)] = s.frame;
   return Ok{};
@@ -237,12 +238,13 @@ bool GraphExecutor::collectable() const {
 
 std::vector<Executor::Counter> GraphExecutor::counters() const {
   StepCounters c;
-  int64_t payload_copies = 0, bytes_copied = 0;
+  int64_t payload_copies = 0, bytes_copied = 0, mask_words = 0;
   {
     std::lock_guard lock(mutex_);
     c = counted_;
     payload_copies = payload_copies_;
     bytes_copied = bytes_copied_;
+    mask_words = mask_words_;
   }
   const auto value = [](int64_t count) { return static_cast<double>(count); };
   return {
@@ -263,6 +265,8 @@ std::vector<Executor::Counter> GraphExecutor::counters() const {
        value(c.prompt_words)},
       {"helios_sampler_exchange_words_total", "32-bit words that this rank sent to choose tokens.",
        value(c.sampler_words)},
+      {"helios_mask_upload_words_total", "32-bit words of lanes' token masks that went to the device.",
+       value(mask_words)},
       {"helios_logprob_payload_copies_total", "Copies of packed logprobs to host memory.", value(payload_copies)},
       {"helios_readback_bytes_total", "Bytes copied from frames to host memory.", value(bytes_copied)},
       {"helios_exchange_words_total", "32-bit words that this rank sent to its peers.",

@@ -71,6 +71,9 @@ Status check_allowed(const SamplingParams& p, int32_t slot, int64_t vocab_size) 
   std::sort(sorted.begin(), sorted.begin() + count);
   const auto twice = std::adjacent_find(sorted.begin(), sorted.begin() + count);
   if (twice != sorted.begin() + count) return invalid("admission of slot {}: biased id {} twice", slot, *twice);
+  if (p.masks && !p.allowed_ids.empty())
+    return invalid("admission of slot {}: allowed_ids: expected none beside masks, found {}", slot,
+                   p.allowed_ids.size());
   for (const TokenId id : p.allowed_ids) {
     if (outside(id))
       return invalid("admission of slot {}: allowed id {} is outside the vocabulary of {}", slot, id, vocab_size);
@@ -112,6 +115,8 @@ SubmissionCheck::SubmissionCheck(const CoreShape& shape)
     : shape_(shape),
       max_blocks_((shape.max_model_len + shape.kv_block_size - 1) / shape.kv_block_size),
       marks_(static_cast<size_t>(shape.slot_capacity), 0),
+      masked_(static_cast<size_t>(shape.slot_capacity), false),
+      masked_then_(masked_),
       block_marks_(static_cast<size_t>(shape.slot_capacity) * static_cast<size_t>(max_blocks_), 0) {}
 
 bool SubmissionCheck::first_mark(int32_t slot) {
@@ -129,11 +134,14 @@ Status SubmissionCheck::check(const Submission& s) {
   if (auto status = check_block_updates(s); !status) return status;
   if (auto status = check_lanes(s); !status) return status;
   if (auto status = check_prompt_targets(s); !status) return status;
-  return check_logprobs(s);
+  if (auto status = check_logprobs(s); !status) return status;
+  masked_.swap(masked_then_);
+  return Ok{};
 }
 
 Status SubmissionCheck::check_admissions(const Submission& s) {
   ++round_;
+  masked_then_ = masked_;
   for (const SlotAdmission& a : s.admissions) {
     const int32_t slot = a.slot.value;
     if (slot < 0 || slot >= shape_.slot_capacity)
@@ -145,6 +153,7 @@ Status SubmissionCheck::check_admissions(const Submission& s) {
     if (a.generated < 0 || a.generated > most) {
       return invalid("admission of slot {}: generated: expected 0 to {}, found {}", slot, most, a.generated);
     }
+    masked_then_[static_cast<size_t>(slot)] = a.sampling.masks;
   }
   return Ok{};
 }
@@ -189,6 +198,7 @@ Status SubmissionCheck::check_lanes(const Submission& s) {
       return invalid("lane: slot {} is outside the capacity of {}", slot, shape_.slot_capacity);
     if (!first_mark(slot)) return invalid("lane: slot {} twice", slot);
     if (auto status = check_lane(lane, s.operation); !status) return status;
+    if (auto status = check_mask(lane); !status) return status;
     prompt_tokens += static_cast<int64_t>(lane.tokens.size());
   }
   if (prompt_tokens > shape_.prefill_chunk) {
@@ -239,6 +249,20 @@ Status SubmissionCheck::check_prompt_targets(const Submission& s) const {
       return invalid("prompt_target_tokens: expected -1 or an id under {}, found {}", shape_.vocab_size, id);
     }
   }
+  return Ok{};
+}
+
+/// A masked slot's mask is what its last lane brought: one that brings none would sample under a stale one.
+Status SubmissionCheck::check_mask(const Lane& lane) const {
+  const int32_t slot = lane.slot.value;
+  const int64_t words = (shape_.vocab_size + 31) / 32;
+  const bool wanted = masked_then_[static_cast<size_t>(slot)] && lane.samples;
+  if (!wanted && !lane.mask.empty()) {
+    return invalid("lane of slot {}: mask: expected none, since {}, found {} words", slot,
+                   lane.samples ? "its admission announced none" : "it samples nothing", lane.mask.size());
+  }
+  if (wanted && static_cast<int64_t>(lane.mask.size()) != words)
+    return invalid("lane of slot {}: mask: expected {} words, found {}", slot, words, lane.mask.size());
   return Ok{};
 }
 

@@ -22,6 +22,7 @@ class SubmissionCheck {
   Status check_block_updates(const Submission& submission);
   Status check_lanes(const Submission& submission);
   Status check_lane(const Lane& lane, Operation operation) const;
+  Status check_mask(const Lane& lane) const;
   Status check_prompt_targets(const Submission& submission) const;
   Status check_logprobs(const Submission& submission);
   Status check_selected_ids(const Submission& submission);
@@ -29,7 +30,9 @@ class SubmissionCheck {
 
   const CoreShape shape_;
   const int32_t max_blocks_;
-  std::vector<uint64_t> marks_;        // [capacity] round in which a slot was last seen
+  std::vector<uint64_t> marks_;  // [capacity] round in which a slot was last seen
+  // [capacity] its admission announced masks: so far, and with the submission at hand.
+  std::vector<bool> masked_, masked_then_;
   std::vector<uint64_t> block_marks_;  // [capacity, max_blocks] and an entry of its block table
   uint64_t round_ = 0;
 };

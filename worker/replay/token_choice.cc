@@ -26,7 +26,7 @@ SlotSampling slot_sampling(const SamplingParams& p) {
   s.top_k = p.top_k;
   s.seed = p.seed;
   s.num_biases = static_cast<int32_t>(p.logit_bias.size());
-  s.masked = !p.allowed_ids.empty();
+  s.masked = p.masks || !p.allowed_ids.empty();
   s.repetition_penalty = p.repetition_penalty;
   s.frequency_penalty = p.frequency_penalty;
   s.presence_penalty = p.presence_penalty;
@@ -42,6 +42,7 @@ TokenChoice::TokenChoice(const CoreShape& shape, const RowExpansion& rows, const
       rows_(rows),
       mask_words_(static_cast<int32_t>((shape.vocab_size + 31) / 32)),
       shard_(VocabLayout(shape.vocab_size).shard(communicator.rank(), communicator.world_size())),
+      shard_words_{shard_.begin / 32, std::max(shard_.begin / 32, (shard_.end + 31) / 32)},
       lists_memory_(backend.device_memory(static_cast<size_t>(lists_bytes()))),
       lists_(place_lists(lists_memory_)),
       token_counts_(backend.device_memory(static_cast<size_t>(shape.slot_capacity * shard_.size()) * sizeof(int32_t))),
@@ -99,6 +100,17 @@ void TokenChoice::enqueue(const Submission& submission, Stream& stream) {
   for (const SlotAdmission& admission : submission.admissions) {
     enqueue_admission(admission, staging_[submission.frame.value].lists, stream);
   }
+  for (const Lane& lane : submission.lanes) enqueue_mask(lane, staging_[submission.frame.value].lists, stream);
+}
+
+/// The staging is the one that an admission's allowed ids would take: a slot has either.
+void TokenChoice::enqueue_mask(const Lane& lane, Lists& from, Stream& stream) {
+  const int64_t count = shard_words_.size();
+  if (lane.mask.empty() || count == 0) return;
+  const int64_t at = int64_t{lane.slot.value} * mask_words_ + shard_words_.begin;
+  std::copy_n(lane.mask.begin() + shard_words_.begin, count, from.allowed + at);
+  stream.copy(lists_.allowed + at, from.allowed + at, static_cast<size_t>(count) * sizeof(uint32_t));
+  mask_words_uploaded_ += count;
 }
 
 void TokenChoice::enqueue_admission(const SlotAdmission& admission, Lists& from, Stream& stream) const {

@@ -1,9 +1,9 @@
 // How slots choose their tokens: what admissions ask for, kept in device tables, and the step's sampler over them.
 //
 // Lists and masks go up with the submission that admits their slot, each only when its request has one: biases as a
-// prefix, masks as the words of the whole vocabulary, so that an upload of a slot's words is all it takes to change
-// what it may say next. Token counts are kept on the device: the host need not know this step's token to plan the next.
-// Thread: rank, and the rank's compute stream.
+// prefix, masks as this shard's words of the vocabulary, so that an upload of a slot's words is all it takes to change
+// what it may say next: a lane's own mask does so at every step. Token counts are kept on the device: the host need not
+// know this step's token to plan the next. Thread: rank, and the rank's compute stream.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class TokenChoice {
   TokenChoice(const CoreShape& shape, const RowExpansion& rows, const float* logits, int64_t logits_stride,
               StepCounters* counters, Communicator& communicator, Backend& backend);
 
-  /// Enqueues the copies of what a checked submission's admissions bring; its frame was collected, so that its staging
-  /// is free.
+  /// Enqueues the copies of what a checked submission's admissions and lanes bring; its frame was collected, so that
+  /// its staging is free.
   void enqueue(const Submission& submission, Stream& stream);
 
   /// Behind the hand-over of slots, in every graph.
@@ -41,6 +41,8 @@ class TokenChoice {
 
   const TokenId* tokens() const { return sampler_.tokens(); }  // [sampling]
 
+  /// Words of lanes' masks that went up. Thread: rank.
+  int64_t mask_words_uploaded() const { return mask_words_uploaded_; }
   int64_t workspace_bytes() const;
   int64_t pinned_bytes() const;
 
@@ -61,15 +63,18 @@ class TokenChoice {
   Lists place_lists(const Memory& memory) const;
   TransformTables tables() const;
   void enqueue_admission(const SlotAdmission& admission, Lists& from, Stream& stream) const;
+  void enqueue_mask(const Lane& lane, Lists& from, Stream& stream);
 
   const CoreShape shape_;
   const RowExpansion& rows_;
   const int32_t mask_words_;  // ceil(V / 32)
   const Range shard_;
+  const Range shard_words_;  // of a mask: those that hold this shard's bits
   Memory lists_memory_;
   const Lists lists_;
   Memory token_counts_;  // int32 [capacity, shard]
   Staging staging_[kNumFrames];
+  int64_t mask_words_uploaded_ = 0;
   Sampler sampler_;
 };
 

@@ -104,9 +104,9 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
   base.admissions[0].sampling.output_counts = {{3, 1}};
   [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11] = base;
   [[maybe_unused]] const auto& [a1, a2, a3, a4] = base.admissions[0];
-  [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17] = a3;
+  [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18] = a3;
   [[maybe_unused]] const auto& [b1, b2, b3] = base.block_updates[0];
-  [[maybe_unused]] const auto& [l1, l2, l3, l4, l5, l6] = base.lanes[0];
+  [[maybe_unused]] const auto& [l1, l2, l3, l4, l5, l6, l7] = base.lanes[0];
   [[maybe_unused]] const auto& [i1, i2] = base.logprob_token_ids[0];
   using S = Submission;
   expect_each_survives<S>(base, {
@@ -133,6 +133,7 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
                                     [](S& s) {
                                       s.admissions[0].sampling.allowed_ids = {2, 0, 1};
                                     },
+                                    [](S& s) { s.admissions[0].sampling.masks = true; },
                                     [](S& s) { s.admissions[0].sampling.repetition_penalty = 0.75f; },
                                     [](S& s) { s.admissions[0].sampling.frequency_penalty = -2.0f; },
                                     [](S& s) { s.admissions[0].sampling.presence_penalty = 2.0f; },
@@ -154,6 +155,9 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
                                     [](S& s) { s.lanes[0].samples = false; },
                                     [](S& s) {
                                       s.lanes[0].tokens = {1, 0, 2147483647};
+                                    },
+                                    [](S& s) {
+                                      s.lanes[0].mask = {0, 0xffffffff, 0x80000001};
                                     },
                                     [](S& s) {
                                       s.logprob_requested = {0, 1};
@@ -358,6 +362,7 @@ TEST(Codec, OutOfRangeSubmissionValuesAreRefusedByName) {
       "logit_bias");
   with_sampling([](SamplingParams& p) { p.allowed_ids = {4, 4}; }, "allowed_ids");
   with_sampling([](SamplingParams& p) { p.allowed_ids = {-4}; }, "allowed_ids");
+  with_sampling([](SamplingParams& p) { p.allowed_ids = {4}, p.masks = true; }, "allowed_ids");
   with_sampling([](SamplingParams& p) { p.repetition_penalty = kNan; }, "repetition_penalty");
   with_sampling([](SamplingParams& p) { p.repetition_penalty = kInf; }, "repetition_penalty");
   with_sampling([](SamplingParams& p) { p.repetition_penalty = 0.0f; }, "repetition_penalty");
@@ -381,6 +386,7 @@ TEST(Codec, OutOfRangeSubmissionValuesAreRefusedByName) {
   with([](Submission& s) { s.lanes[0].role = static_cast<LaneRole>(2); }, "role");
   with([](Submission& s) { s.lanes[0].start = -2; }, "start");
   with([](Submission& s) { s.lanes[0].tokens = {3, -1}; }, "tokens");
+  with([](Submission& s) { s.lanes[0].samples = false, s.lanes[0].mask = {1}; }, "mask");
   with([](Submission& s) { s.logprob_requested = {2}; }, "logprob_requested");
   with([](Submission& s) { s.logprob_token_id_counts = {129}; }, "logprob_token_id_counts");
   with([](Submission& s) { s.logprob_token_id_counts = {-1}; }, "logprob_token_id_counts");

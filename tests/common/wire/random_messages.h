@@ -92,6 +92,7 @@ class RandomMessages {
       p.logit_bias.push_back({id, static_cast<float>(between(-100000, 100000)) / 1000.0f});
     }
     p.allowed_ids = distinct_ids(0, 20);
+    p.masks = p.allowed_ids.empty() && coin();
     if (coin()) p.repetition_penalty = static_cast<float>(between(1, 4000)) / 1000.0f;
     if (coin()) p.frequency_penalty = static_cast<float>(between(-2000, 2000)) / 1000.0f;
     if (coin()) p.presence_penalty = static_cast<float>(between(-2000, 2000)) / 1000.0f;
@@ -119,6 +120,7 @@ class RandomMessages {
     for (int64_t n = between(0, 6); n > 0; --n) {
       s.lanes.push_back({slot(), epoch(), static_cast<LaneRole>(between(0, 1)),
                          static_cast<int32_t>(between(-1, 100000)), coin(), ids(0, 50)});
+      if (s.lanes.back().samples && coin()) s.lanes.back().mask.assign(between(1, 9), static_cast<uint32_t>(bits()));
     }
     s.logprob_requested = ids(0, 64, 1);
     s.logprob_token_id_counts = ids(0, 64, 128);

@@ -264,6 +264,51 @@ TEST_F(ExecutorTest, MinTokensKeepsStopsAwayAndReportsUntouchedLogprobs) {
   }
 }
 
+// R2: what a lane may say changes from step to step with the words that it brings; what is reported does not.
+TEST_F(ExecutorTest, ALanesMaskHoldsForItsStepAndReportsUntouchedLogprobs) {
+  TestCluster cluster(config(), 2);
+  Hand hand(cluster);
+  const auto only = [](TokenId id) {
+    std::vector<uint32_t> words((kTinyVocab + 31) / 32);
+    words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+    return words;
+  };
+  SamplingParams masked = greedy(8);
+  masked.masks = true;
+  Submission s = hand.blank(Operation::kPrefill);
+  Hand::admit(s, 1, 1, masked);
+  Hand::prefill(s, 1, 1, {5, 6});
+  s.lanes[0].mask = only(299);
+  Hand::admit(s, 2, 1);
+  Hand::prefill(s, 2, 1, {5, 6});
+  for (const int slot : {1, 2}) Hand::ask(s, slot);
+  Completion c = hand.run(s);
+  EXPECT_EQ(token(c), 299);
+  ASSERT_EQ(c.payloads.size(), 2u);
+  EXPECT_TRUE(std::equal(c.payloads[0].words.begin() + kFirstAlternative, c.payloads[0].words.end(),
+                         c.payloads[1].words.begin() + kFirstAlternative));
+  for (const TokenId id : {0, 150, 7}) {
+    s = hand.blank(Operation::kDecode);
+    Hand::decode(s, 1, 1);
+    s.lanes[0].mask = only(id);
+    EXPECT_EQ(token(hand.run(s)), id);
+  }
+  // Four lanes brought a mask; ranks take the words that hold their own ids.
+  EXPECT_LT(cluster.counter(0, "helios_mask_upload_words_total"), 4 * 10);
+  EXPECT_GE(cluster.counter(0, "helios_mask_upload_words_total") + cluster.counter(1, "helios_mask_upload_words_total"),
+            4 * 10);
+  // A slot that is handed on is as free as its tenant asks.
+  EXPECT_EQ(token(hand.start(1, 2, {5, 6})), token(c, 1));
+  // Nothing allowed: that request ends, and its neighbour goes on.
+  s = hand.blank(Operation::kPrefill);
+  Hand::admit(s, 1, 3, masked);
+  Hand::prefill(s, 1, 3, {5, 6});
+  s.lanes[0].mask.assign((kTinyVocab + 31) / 32, 0);
+  c = hand.run(s);
+  EXPECT_EQ(finish(c), FinishCode::kError);
+  EXPECT_EQ(emitted(hand.step(2, 1)), 1);
+}
+
 // R11, R13: a slot's flag counts in its own submission only, and the payload names the ids that came with it.
 TEST_F(ExecutorTest, FlagsAndIdsLastForOneSubmission) {
   TestCluster cluster(config(), 2);

@@ -84,14 +84,61 @@ TEST(SubmissionCheck, R38_R45_AScoredPrefillNeedsACoreThatScoresAndATargetForEac
     EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
   };
   SubmissionCheck unscored(without);
-  says(unscored, scored(), [](Submission&) {}, "no graph for scored_prefill (12)");
-  says(check, scored(), [](Submission& s) { s.prompt_target_tokens.pop_back(); }, "prompt_target_tokens: expected 5");
-  says(check, scored(), [](Submission& s) { s.prompt_target_tokens[1] = 300; }, "an id under 300, found 300");
-  says(check, scored(), [](Submission& s) { s.prompt_target_tokens[1] = -2; }, "prompt_target_tokens");
-  says(check, scored(), [](Submission& s) { s.lanes[1] = {.slot = SlotIndex(2), .epoch = Epoch(7)}; },
-       "decode lane in a scored_prefill");
-  says(check, scored(), [](Submission& s) { s.admissions[0].generated = 1; }, "generated: expected 0 to 0");
-  says(check, good(), [](Submission& s) { s.prompt_target_tokens = {1, 2, 3}; }, "prompt_target_tokens: expected 0");
+  says(
+      unscored, scored(), [](Submission&) {}, "no graph for scored_prefill (12)");
+  says(
+      check, scored(), [](Submission& s) { s.prompt_target_tokens.pop_back(); }, "prompt_target_tokens: expected 5");
+  says(
+      check, scored(), [](Submission& s) { s.prompt_target_tokens[1] = 300; }, "an id under 300, found 300");
+  says(
+      check, scored(), [](Submission& s) { s.prompt_target_tokens[1] = -2; }, "prompt_target_tokens");
+  says(
+      check, scored(), [](Submission& s) { s.lanes[1] = {.slot = SlotIndex(2), .epoch = Epoch(7)}; },
+      "decode lane in a scored_prefill");
+  says(
+      check, scored(), [](Submission& s) { s.admissions[0].generated = 1; }, "generated: expected 0 to 0");
+  says(
+      check, good(),
+      [](Submission& s) {
+        s.prompt_target_tokens = {1, 2, 3};
+      },
+      "prompt_target_tokens: expected 0");
+}
+
+TEST(SubmissionCheck, AMaskedSlotsSamplingLanesBringWholeMasksAndNoOthersDo) {
+  SubmissionCheck check(shape());
+  const auto says = [&](Submission s, auto change, const std::string& part) {
+    change(s);
+    const Status status = check.check(s);
+    ASSERT_FALSE(status.ok()) << part;
+    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+  };
+  const auto admitted = [] {
+    Submission s = good();
+    s.admissions[0].sampling.allowed_ids.clear();
+    s.admissions[0].sampling.masks = true;
+    s.lanes[0].mask.assign(10, ~0u);
+    return s;
+  };
+  says(
+      good(), [](Submission& s) { s.lanes[1].mask.assign(10, 0); }, "slot 2: mask: expected none, since its admission");
+  says(
+      admitted(), [](Submission& s) { s.lanes[0].mask.clear(); }, "slot 0: mask: expected 10 words, found 0");
+  Submission later = good();
+  later.admissions.clear();
+  EXPECT_TRUE(check.check(later).ok()) << "a refused admission announced nothing";
+  EXPECT_TRUE(check.check(admitted()).ok());
+  says(
+      later, [](Submission&) {}, "slot 0: mask: expected 10 words, found 0");
+  says(
+      later, [](Submission& s) { s.lanes[0].mask.assign(11, 0); }, "expected 10 words, found 11");
+  says(
+      later, [](Submission& s) { s.lanes[0].samples = false, s.lanes[0].mask.assign(10, 0); }, "samples nothing");
+  later.lanes[0].samples = false;
+  later.logprob_requested[0] = 0;
+  EXPECT_TRUE(check.check(later).ok()) << "a part of a prompt needs none";
+  says(
+      admitted(), [](Submission& s) { s.admissions[0].sampling.allowed_ids = {1}; }, "none beside masks");
 }
 
 struct Fault {

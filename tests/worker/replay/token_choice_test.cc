@@ -117,6 +117,49 @@ TEST_F(TokenChoiceTest, EveryTokenFollowsFromTheRawLogprobsAndTheDefinition) {
   }
 }
 
+std::vector<uint32_t> words_of(const std::vector<TokenId>& ids) {
+  std::vector<uint32_t> words((kTinyVocab + 31) / 32);
+  for (const TokenId id : ids) words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  return words;
+}
+
+// A mask that does not change is a list of allowed ids, whatever else the slot asks for and whoever runs ahead beside.
+TEST_F(TokenChoiceTest, AMaskOfEachLaneIsAListOfAllowedIdsThatMayChange) {  // X1
+  std::vector<TestSequence> listed = demanding_sequences();
+  run(listed, 1);
+  for (const int world : {1, 2, 4}) {
+    std::vector<TestSequence> masked = demanding_sequences();
+    for (TestSequence& s : masked) {
+      if (s.sampling.allowed_ids.empty()) continue;
+      s.mask = [words = words_of(s.sampling.allowed_ids)](const std::vector<TokenId>&) { return words; };
+      s.sampling.allowed_ids.clear();
+      s.sampling.masks = true;
+    }
+    run(masked, world);
+    EXPECT_EQ(tokens_of(masked), tokens_of(listed)) << world << " ranks";
+  }
+
+  // Two ids a step, another two at each: one of them comes out, and every value reported is the free row's.
+  std::vector<TestSequence> sequences(2, {.prompt = {1, 5, 22}, .sampling = {.temperature = 0.9f, .seed = 5}});
+  sequences[0].sampling.max_tokens = sequences[1].sampling.max_tokens = 6;
+  sequences[0].sampling.masks = true;
+  sequences[0].mask = [](const std::vector<TokenId>& tokens) {
+    const auto t = static_cast<TokenId>(tokens.size());
+    return words_of({40 * t, 299 - 7 * t});
+  };
+  sequences[0].logprobs = sequences[1].logprobs = true;
+  run(sequences, 2);
+  ASSERT_EQ(sequences[0].tokens.size(), 6u);
+  for (TokenId t = 0; t < 6; ++t) {
+    const TokenId token = sequences[0].tokens[static_cast<size_t>(t)];
+    EXPECT_TRUE(token == 40 * t || token == 299 - 7 * t) << t << ": " << token;
+  }
+  // R2: the alternatives of the first position are those without a mask, bit for bit.
+  for (int w = kFirstAlternative; w < packed_words(kMaxNaturalAlternatives); ++w) {
+    EXPECT_EQ(sequences[0].packed[0][static_cast<size_t>(w)], sequences[1].packed[0][static_cast<size_t>(w)]) << w;
+  }
+}
+
 TEST_F(TokenChoiceTest, TokensAreTheSameReportedOrNotOnAnyNumberOfRanks) {  // R9, X1
   std::vector<TestSequence> plain = demanding_sequences();
   run(plain, 1);
