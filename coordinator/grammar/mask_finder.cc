@@ -10,8 +10,11 @@ namespace {
 
 constexpr size_t kMaxOpenBytes = 8u << 20;
 constexpr size_t kMaxReadyBytes = 8u << 20;
-// Positions that may be looked at for one mask. Ordinary grammars need some hundreds, once.
-constexpr uint64_t kMaxWork = 4u << 20;
+// Positions that may be looked at for one mask, which keeps the engine waiting. Ordinary grammars need some hundreds,
+// once.
+constexpr uint64_t kMaxWork = 1u << 20;
+// Nodes of the vocabulary's tree that one mask may visit: a few whole walks over a large vocabulary.
+constexpr uint64_t kMaxVisits = 8u << 20;
 // Nodes of the vocabulary's tree that compiling may visit: a handful of whole walks.
 constexpr uint64_t kPrepareVisits = 3u << 20;
 
@@ -38,12 +41,16 @@ Status MaskFinder::fill(ParseStates& states, StateId state, std::span<uint32_t> 
     return Ok{};
   }
   work_limit_ = states.work() + kMaxWork;
+  visited_ = 0;
+  visit_limit_ = kMaxVisits;
+  walked_whole_ = false;
   if (states.complete(state))
     for (const TokenId token : vocabulary_.stop_ids()) set_bit(token, words);
   for (const std::vector<ParsePosition>& group : groups(states, state)) {
     if (!apply_group(states, state, group, words))
       return Error{Errc::kUnsupported,
                    "the grammar is too ambiguous here: which tokens may follow takes too long to tell"};
+    if (walked_whole_) break;  // whatever other groups allow was found with it
   }
   if (std::all_of(words.begin(), words.end(), [](uint32_t word) { return word == 0; }))
     return Error{Errc::kUnsupported, "no token of the vocabulary continues the grammar here"};
@@ -75,6 +82,7 @@ void MaskFinder::forget_states() {
 
 void MaskFinder::prepare(ParseStates& states) {
   visited_ = 0;
+  visit_limit_ = ~uint64_t{0};
   const auto prepare_state = [&](StateId state) {
     for (const std::vector<ParsePosition>& group : groups(states, state)) {
       if (visited_ >= kPrepareVisits) return;
@@ -153,7 +161,7 @@ std::shared_ptr<MaskFinder::OpenMask> MaskFinder::find_open_mask(ParseStates& st
       i = node.end;
       continue;
     }
-    if (states.work() > work_limit_) return nullptr;
+    if (exhausted(states)) return nullptr;
     if (nodes[i + 1].first_token != node.first_token) {
       uint32_t used = 0;
       if (counted) {
@@ -211,6 +219,7 @@ bool MaskFinder::apply_counted(ParseStates& states, StateId state, const ParsePo
     });
     if (alike) {
       path_.assign(1, state);
+      walked_whole_ = true;
       return try_below(states, 0, words);
     }
   }
@@ -231,7 +240,9 @@ bool MaskFinder::try_subtrees(ParseStates& states, StateId state, std::span<cons
   constexpr size_t kAlive = ~size_t{0};
   size_t dead_at = kAlive;  // the depth of the present path at which no parse is left
   for (const Subtree& subtree : subtrees) {
+    ++visited_;
     if (subtree.shared >= dead_at) continue;
+    if (exhausted(states)) return false;
     const GrammarVocabulary::Node& node = vocabulary_.nodes()[subtree.node];
     const std::string_view bytes = vocabulary_.token_bytes(vocabulary_.tokens()[node.first_token]);
     path_.resize(subtree.shared + 1);
@@ -256,13 +267,18 @@ bool MaskFinder::try_subtrees(ParseStates& states, StateId state, std::span<cons
     if (!try_below(states, subtree.node, words)) return false;
     path_.resize(static_cast<size_t>(node.depth) + 1);
   }
-  return states.work() <= work_limit_;
+  return !exhausted(states);
+}
+
+bool MaskFinder::exhausted(const ParseStates& states) const {
+  return states.work() > work_limit_ || visited_ > visit_limit_;
 }
 
 // Tries the tokens strictly below `top`, whose state is the last of path_.
 bool MaskFinder::try_below(ParseStates& states, uint32_t top, std::span<uint32_t> words) {
   const std::span<const GrammarVocabulary::Node> nodes = vocabulary_.nodes();
   for (uint32_t i = top + 1; i < nodes[top].end;) {
+    ++visited_;
     const GrammarVocabulary::Node& node = nodes[i];
     path_.resize(node.depth);
     const StateId next = states.step(path_.back(), node.byte);
@@ -270,7 +286,7 @@ bool MaskFinder::try_below(ParseStates& states, uint32_t top, std::span<uint32_t
       i = node.end;
       continue;
     }
-    if (states.work() > work_limit_) return false;
+    if (exhausted(states)) return false;
     path_.push_back(next);
     for (uint32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) set_bit(vocabulary_.tokens()[t], words);
     ++i;

@@ -70,6 +70,7 @@ class MaskFinder {
                      std::span<uint32_t> words);
   bool try_subtrees(ParseStates& states, StateId state, std::span<const Subtree> subtrees, std::span<uint32_t> words);
   bool try_below(ParseStates& states, uint32_t node, std::span<uint32_t> words);
+  bool exhausted(const ParseStates& states) const;
   void put_ready(StateId state, std::span<const uint32_t> words);
 
   const Automaton& automaton_;
@@ -80,6 +81,8 @@ class MaskFinder {
   size_t ready_bytes_ = 0;
   uint64_t work_limit_ = 0;    // of ParseStates::work(), for the mask at hand
   uint64_t visited_ = 0;       // nodes of the vocabulary's tree
+  uint64_t visit_limit_ = 0;   // of visited_, for the mask at hand
+  bool walked_whole_ = false;  // the whole tree was tried from the state itself
   std::vector<StateId> path_;  // by depth in the tree
 };
 
