@@ -117,6 +117,17 @@ RequestSpec spec_of(SequenceRequest request) {
           .cache_salt = std::move(request.cache_salt)};
 }
 
+/// The tokens after one that the grammar does not know are nobody's.
+void follow_mask(TokenMask& mask, DecodedLane* lane) {
+  for (size_t i = 0; i < lane->events.size(); ++i) {
+    Status accepted = mask.accept(lane->events[i]);
+    if (accepted) continue;
+    lane->events.resize(i);
+    lane->error = std::move(accepted).error();
+    return;
+  }
+}
+
 }  // namespace
 
 EngineLoop::EngineLoop(EngineConfig config, EngineObserver* observer)
@@ -159,14 +170,15 @@ Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vec
   std::vector<ArrivedSequence> sequences;
   std::vector<std::shared_ptr<SequenceStream>> streams;
   for (SequenceRequest& request : requests) {
-    if (request.grammar)
-      return Error{Errc::kNotImplemented, "structured output is not built in this version", "structured_outputs"};
     const RequestId id(next_id_.fetch_add(1));
     auto pipe = std::make_shared<SequencePipe>(id, config_.stream_capacity, inbox_);
     const int32_t num_logprobs = request.num_logprobs, num_prompt_logprobs = request.num_prompt_logprobs;
+    const auto grammar = std::move(request.grammar);
     RequestSpec spec = spec_of(std::move(request));
     if (auto valid = check_sequence(*core, spec, num_logprobs, num_prompt_logprobs); !valid) return valid.error();
-    sequences.push_back({id, std::move(spec), num_logprobs, num_prompt_logprobs, pipe, shared_notify, now});
+    auto mask = grammar ? std::make_shared<TokenMask>(grammar, &spec.sampling) : nullptr;
+    sequences.push_back({id, std::move(spec), num_logprobs, num_prompt_logprobs, std::move(mask), pipe, shared_notify,
+                         now});
     streams.push_back(std::make_shared<PipeStream>(std::move(pipe)));
   }
   if (auto pushed = inbox_->push(std::move(sequences)); !pushed) return pushed.error();
@@ -283,6 +295,7 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
     const auto it = active_.find(lane.request);
     if (it == active_.end()) continue;  // it has left: whatever its epoch still emits is nobody's
     DecodedLane decoded = decode(it->second, frame, i, completion);
+    if (it->second.mask) follow_mask(*it->second.mask, &decoded);
     std::optional<PromptScores> scores;
     if (frame.operation == Operation::kScoredPrefill && !decoded.error) {
       Result<PromptScores> read = decode_scores(it->second, lane, first_row, completion);
@@ -460,6 +473,7 @@ void EngineLoop::take_inbox() {
   for (ArrivedSequence& arrived : taken.arrived) {
     active_.emplace(arrived.id, ActiveSequence{.pipe = std::move(arrived.pipe),
                                                .notify = std::move(arrived.notify),
+                                               .mask = std::move(arrived.mask),
                                                .num_logprobs = arrived.num_logprobs,
                                                .num_prompt_logprobs = arrived.num_prompt_logprobs,
                                                .logprobs = arrived.spec.logprobs,
@@ -471,6 +485,24 @@ void EngineLoop::take_inbox() {
     const auto it = active_.find(id);
     if (it != active_.end()) end_sequence(it, Outcome::kCancelled, FinishCode::kNone);
   }
+}
+
+/// A mask for each lane, empty where there is none. Nothing when a sequence has no token left to say: it has failed,
+/// and the decision names it.
+std::optional<std::vector<std::vector<uint32_t>>> EngineLoop::find_masks(const Decision& decision) {
+  std::vector<std::vector<uint32_t>> masks(decision.lanes.size());
+  for (size_t i = 0; i < masks.size(); ++i) {
+    const PlannedLane& lane = decision.lanes[i];
+    const auto it = active_.find(lane.request->id);
+    if (!lane.samples || !it->second.mask) continue;
+    auto words = it->second.mask->next(lane.request->generated(), scheduler_->capabilities().vocab_size);
+    if (!words) {
+      fail_sequence(it, std::move(words).error());
+      return std::nullopt;
+    }
+    masks[i] = *std::move(words);
+  }
+  return masks;
 }
 
 void EngineLoop::mark_admitted(const Decision& decision, TimePoint now) {
@@ -497,6 +529,8 @@ void EngineLoop::step() {
   while (scheduler_ && ledger_->can_submit()) {
     const Decision decision = scheduler_->plan();
     if (decision.empty()) return;
+    auto masks = find_masks(decision);
+    if (!masks) continue;
     const TimePoint now = Clock::now();
     mark_admitted(decision, now);
     if (decision.lanes.empty()) {  // somebody gives way, and nobody can advance before that
@@ -504,8 +538,9 @@ void EngineLoop::step() {
       continue;
     }
     const FrameInFlight& frame = ledger_->begin(decision, now);
-    const Submission submission =
+    Submission submission =
         build_submission(decision, scheduler_->capabilities(), ranks_->incarnation(), frame.sequence, frame.frame);
+    for (size_t i = 0; i < masks->size(); ++i) submission.lanes[i].mask = std::move((*masks)[i]);
     scheduler_->commit(decision);
     if (const auto failed = link_->send_submission(ranks_->identities(), submission)) {
       const Rank rank(static_cast<int32_t>(*failed));

@@ -21,6 +21,7 @@
 #include "coordinator/engine/engine.h"
 #include "coordinator/engine/request_inbox.h"
 #include "coordinator/engine/sequence_pipe.h"
+#include "coordinator/engine/token_mask.h"
 #include "coordinator/scheduler/scheduler.h"
 #include "coordinator/submission/frame_ledger.h"
 #include "coordinator/submission/rank_link.h"
@@ -52,6 +53,7 @@ class EngineLoop {
   struct ActiveSequence {
     std::shared_ptr<SequencePipe> pipe;
     Notify notify;
+    std::shared_ptr<TokenMask> mask;
     int32_t num_logprobs = 0;
     int32_t num_prompt_logprobs = 0;
     bool logprobs = false;
@@ -89,6 +91,7 @@ class EngineLoop {
   // Requests.
   void take_inbox();
   void enqueue(RequestId id, RequestSpec spec);
+  std::optional<std::vector<std::vector<uint32_t>>> find_masks(const Decision& decision);
   void mark_admitted(const Decision& decision, TimePoint now);
   void step();
   void resume_paused();

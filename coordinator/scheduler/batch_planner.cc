@@ -86,9 +86,8 @@ class Planner {
 
   /// A step of prompts keeps decoding streams waiting, in it or behind it.
   bool streams_wait() const {
-    if (!scored_) return !decision_.lanes.empty();
     return std::any_of(state_.running.begin(), state_.running.end(),
-                       [](const RequestState* request) { return request->can_decode(); });
+                       [](const RequestState* request) { return request->decodes(); });
   }
 
   void grant(Prompt prompt) {
@@ -205,8 +204,8 @@ class Planner {
   std::vector<Prompt> prompts_;
   std::vector<const RequestState*> short_;  // runs, wants a lane, and there is no block for it
   int32_t rows_left_ = 0;
-  int32_t promised_ = 0;      // blocks that prefills of this and earlier plans still need
-  bool turned_away_ = false;  // the first of those that wait did not fit
+  int32_t promised_ = 0;       // blocks that prefills of this and earlier plans still need
+  bool turned_away_ = false;   // the first of those that wait did not fit
 };
 
 }  // namespace

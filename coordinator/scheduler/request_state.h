@@ -61,10 +61,12 @@ struct RequestState {
   bool scores_left() const { return spec.prompt_scores && scores_known < prompt_size - 1; }
   /// Nothing is to be generated, and all of the prompt is known.
   bool prefilled_only() const { return spec.sampling.max_tokens == 0 && kv_known == prompt_size; }
-  /// A decode lane may be planned: tokens known or not, no more lanes than max_tokens allows.
-  bool can_decode() const {
+  /// More tokens are to come of it: no more lanes than max_tokens allows.
+  bool decodes() const {
     return runs() && !paused && kv_planned >= prefill_end && samples_planned < spec.sampling.max_tokens;
   }
+  /// A decode lane may be planned: tokens known or not, unless a mask follows from them.
+  bool can_decode() const { return decodes() && (!spec.sampling.masks || samples_planned == generated()); }
 };
 
 /// Whose turn comes first.

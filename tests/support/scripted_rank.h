@@ -52,6 +52,7 @@ struct ScriptedRankOptions {
   std::string host_key = "scripted/rank";  // not this host's: threads cannot be watched by pid
   int64_t pid = 1;
   std::chrono::milliseconds step_time{0};
+  bool ignores_masks = false;
   /// Sees every completion before it is sent; runs on the rank's thread.
   std::function<void(const Submission&, Completion&)> spoil;
 };
@@ -271,7 +272,7 @@ class ScriptedRank {
     if (live && lane.samples) {
       uint64_t prefix = 0;
       for (int32_t position = 0; position < slot.length; ++position) prefix = toy_hash(prefix, cached(slot, position));
-      const TokenId token = toy_token(prefix, slot.sampling.seed, options_.core.vocab_size);
+      const TokenId token = allowed(lane, toy_token(prefix, slot.sampling.seed, options_.core.vocab_size));
       slot.generated += 1;
       record[record_word::kEmitted] = 1;
       record[record_word::kTokens] = token;
@@ -302,6 +303,14 @@ class ScriptedRank {
         }
       }
     }
+  }
+
+  /// The token, or under a mask the next one, in the order of ids, that it allows.
+  TokenId allowed(const Lane& lane, TokenId token) const {
+    if (lane.mask.empty() || options_.ignores_masks) return token;
+    while ((lane.mask.at(static_cast<size_t>(token) / 32) >> (token % 32) & 1) == 0)
+      token = static_cast<TokenId>((token + 1) % options_.core.vocab_size);
+    return token;
   }
 
   TokenId& cached(const Slot& slot, int32_t position) {

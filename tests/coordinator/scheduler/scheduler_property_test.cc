@@ -147,6 +147,7 @@ class Simulation {
     spec.sampling.max_tokens = uniform(spec.prompt_scores ? 0 : 1, core_.max_model_len / 2);
     spec.priority = uniform(0, traffic_.priorities - 1);
     spec.cache_salt = chance(0.2) ? "salt" : "";
+    spec.sampling.masks = chance(0.3);
     if (!Scheduler::check_fits(core_, spec).ok()) return;
     const RequestId id(++arrived_);
     Alive& alive = alive_[id];
@@ -207,6 +208,9 @@ class Simulation {
       ASSERT_TRUE(alive_.contains(lane.request->id)) << "a lane for a request that has left";
       ASSERT_FALSE(lane.role == LaneRole::kDecode && alive_[lane.request->id].paused);
       check_kind(decision.operation, lane);
+      ASSERT_FALSE(lane.samples && lane.request->spec.sampling.masks &&
+                   lane.request->samples_planned > lane.request->generated())
+          << "a mask before the token that it follows from";
       rows += lane.rows;
       flight.starts.push_back(lane.start);
       flight.requests.push_back(lane.request->id);
@@ -331,7 +335,7 @@ Capabilities core(int slots, int chunk, int blocks) {
 TEST(SchedulerProperties, HoldOverRandomTraffic) {
   int preemptions = 0;
   int64_t cached = 0;
-  for (uint32_t seed = 1; seed <= 18; ++seed) {
+  for (uint32_t seed = 1; seed <= 27; ++seed) {
     SCOPED_TRACE(seed);
     Simulation simulation(seed, core(1 + seed % 6, 1 + 7 * (seed % 4), 12 + 4 * (seed % 6)),
                           {.prefix_cache = seed % 4 != 0});

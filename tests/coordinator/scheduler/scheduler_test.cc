@@ -113,6 +113,26 @@ TEST(Scheduler, DecodeIsPlannedBeforeThePreviousTokenIsKnown) {
   EXPECT_EQ(decision.operation, Operation::kDecode);
 }
 
+// Its mask follows from its last token. A prompt computed meanwhile comes in short chunks: a stream waits for it.
+TEST(Scheduler, AMaskedRequestWaitsForItsTokenAndOthersRunAhead) {
+  Capabilities core = small_core();
+  core.prefill_chunk = 64;
+  Scheduler scheduler(core);
+  RequestSpec masked = request(3, 4);
+  masked.sampling.masks = true;
+  scheduler.enqueue(RequestId(1), masked);
+  scheduler.enqueue(RequestId(2), request(3, 9));
+  const auto first = step(scheduler);
+  EXPECT_EQ(first, (std::vector{RequestId(1), RequestId(2)}));
+  EXPECT_EQ(named(scheduler.plan()), std::vector{RequestId(2)});
+  RequestSpec next = request(50, 4);
+  next.prompt[0] = 7;
+  scheduler.enqueue(RequestId(3), next);
+  EXPECT_EQ(scheduler.plan().lanes.back().rows, mixed_prompt_rows(64));
+  for (const RequestId id : first) scheduler.note_decoded(id, 3, std::vector<TokenId>{9});
+  EXPECT_EQ(named(scheduler.plan()), (std::vector{RequestId(1), RequestId(2), RequestId(3)}));
+}
+
 TEST(Scheduler, NoMoreLanesThanMaxTokensArePlanned) {
   Scheduler scheduler(small_core());
   scheduler.enqueue(RequestId(1), request(3, 2));
