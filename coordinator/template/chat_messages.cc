@@ -35,6 +35,8 @@ class Normalizer {
         to->set(box_, entry.key, content(entry.value, has_calls));
       } else if (key == "tool_calls") {
         if (has_calls) to->set(box_, entry.key, tool_calls(*calls));
+      } else if (key == "role" && entry.value.str() == "developer" && traits_.developer_as_system) {
+        set(to, "role", borrow_text(box_, "system"));
       } else if (!entry.value.is(Kind::kNone)) {
         to->set(box_, entry.key, entry.value);
       }

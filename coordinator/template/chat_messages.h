@@ -12,6 +12,7 @@ namespace helios::jinja {
 struct TemplateTraits {
   bool reads_content_parts = false;  // it loops over a message's content
   bool arguments_as_text = false;    // it wants a tool call's arguments as JSON text
+  bool developer_as_system = false;  // it loses or refuses a developer's message: that is a system message to it
   bool null_content = true;          // it takes null as the content beside tool calls; else the empty text
 };
 

@@ -96,6 +96,24 @@ std::optional<std::string> try_tool_call(const JinjaTemplate& source, std::strin
   return std::move(*rendered);
 }
 
+// Whether the words of a first message in this role come out.
+bool keeps_message(const JinjaTemplate& source, std::string_view special_tokens, std::string_view role) {
+  RenderLimits limits;
+  limits.max_steps = 1'000'000;
+  Sandbox box(limits);
+  std::vector<NamedValue> variables;
+  const Value tokens = read_json(box, special_tokens, "special tokens");
+  for (const Dict::Entry& entry : tokens.dict->entries()) variables.push_back({entry.key.str(), entry.value});
+  const std::string messages =
+      cat(R"([{"role":")", role, R"(","content":"probed words"},{"role":"user","content":"q"}])");
+  variables.push_back({"messages", read_json(box, messages, "messages")});
+  variables.push_back({"tools", Value::none()});
+  variables.push_back({"documents", Value::none()});
+  variables.push_back({"add_generation_prompt", Value::from(true)});
+  const auto rendered = source.render(box, variables, {});
+  return rendered.ok() && rendered->find("probed words") != std::string::npos;
+}
+
 size_t count_none(const std::string& text) {
   size_t count = 0;
   for (size_t at = 0; (at = text.find("None", at)) != std::string::npos; at += 4) ++count;
@@ -107,6 +125,8 @@ size_t count_none(const std::string& text) {
 TemplateTraits find_traits(const JinjaTemplate& source, std::string_view special_tokens) {
   TemplateTraits traits;
   traits.reads_content_parts = ContentLoops().found(source.tree().body);
+  traits.developer_as_system =
+      !keeps_message(source, special_tokens, "developer") && keeps_message(source, special_tokens, "system");
   for (const std::string_view tools : {kTools, std::string_view("null")}) {
     for (const bool as_text : {false, true}) {
       const auto with_null = try_tool_call(source, special_tokens, tools, as_text, true);

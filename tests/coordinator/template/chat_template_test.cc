@@ -56,6 +56,21 @@ TEST(ChatTemplate, TextPartsAreJoinedUnlessTheTemplateReadsParts) {
   EXPECT_EQ(render("{% set c = messages[0]['content'] %}{% for p in c %}{{ p.text }};{% endfor %}", kParts), "a;b;");
 }
 
+TEST(ChatTemplate, ADeveloperSpeaksAsTheSystemWhereATemplateKnowsNoDeveloper) {
+  constexpr std::string_view kMessages = R"([{"role":"developer","content":"d"},{"role":"user","content":"u"}])";
+  EXPECT_EQ(render("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", kMessages),
+            "developer:d;user:u;");
+  constexpr std::string_view kSkips =
+      "{% for m in messages %}{% if m.role in ['system', 'user'] %}{{ m.role }}:{{ m.content }};{% endif %}{% endfor "
+      "%}";
+  EXPECT_EQ(render(kSkips, kMessages), "system:d;user:u;");
+  constexpr std::string_view kRefuses =
+      "{% for m in messages %}{% if m.role not in ['system', 'user'] %}{{ raise_exception('who') }}{% endif %}"
+      "{{ m.role }}:{{ m.content }};{% endfor %}";
+  EXPECT_EQ(render(kRefuses, kMessages), "system:d;user:u;");
+  EXPECT_EQ(render("{{ raise_exception('no') if messages[0].role != 'user' }}", kMessages), "error messages: no");
+}
+
 TEST(ChatTemplate, PartsThatAreNotTextAreRefusedByName) {
   EXPECT_EQ(render("x", R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}])"),
             "error messages.0.content.0.type: messages.0.content.0.type: content of type 'image_url' is not supported: "
