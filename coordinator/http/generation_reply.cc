@@ -20,6 +20,7 @@ void append(OutputDelta& to, OutputDelta delta) {
   std::move(delta.prompt.begin(), delta.prompt.end(), std::back_inserter(to.prompt));
   to.text += delta.text;
   std::move(delta.entries.begin(), delta.entries.end(), std::back_inserter(to.entries));
+  to.token_starts.insert(to.token_starts.end(), delta.token_starts.begin(), delta.token_starts.end());
   to.token_ids.insert(to.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   to.finish = std::move(delta.finish);
 }

@@ -41,7 +41,9 @@ struct SequenceOutput::Impl {
         options(std::move(options_in)),
         decoder(tokenizer_in, options.skip_special_tokens, prompt),
         context(tokenizer_in, options.skip_special_tokens, prompt),
-        stops(options.stop) {}
+        stops(options.stop) {
+    if (!options.stops_after.empty()) before_stops.emplace();
+  }
 
   std::string shown_text(TokenId id) const {
     return options.tokens_as_token_ids ? fmt::format("token_id:{}", id) : context.text(id);
@@ -78,8 +80,7 @@ struct SequenceOutput::Impl {
       start.code_points += options.text_offset_base;
       spans.place(start);
     }
-    const bool armed = num_generated > options.min_tokens;
-    const std::optional<StopFilter::Match> match = stops.feed(decoded.text, armed);
+    const std::optional<StopFilter::Match> match = find_stop(decoded.text);
     read += static_cast<int64_t>(decoded.text.size());
     held += decoded.text;
     const bool keep_stop = options.include_stop_str_in_output;
@@ -89,7 +90,26 @@ struct SequenceOutput::Impl {
     } else {
       release_text(keep_stop ? read : read - stops.undecided_bytes(), delta);
     }
-    spans.release(released, &delta->entries);
+    spans.release(released, delta);
+  }
+
+  // Text before the delimiter that stop strings have to wait for is read too: the filter counts bytes.
+  std::optional<StopFilter::Match> find_stop(std::string_view text) {
+    const bool armed = num_generated > options.min_tokens;
+    if (!before_stops) return stops.feed(text, armed);
+    const size_t known = before_stops->size();
+    before_stops->append(text);
+    const size_t at = before_stops->find(options.stops_after);
+    if (at == std::string::npos) {
+      const size_t kept = std::min(before_stops->size(), options.stops_after.size() - 1);
+      before_stops->erase(0, before_stops->size() - kept);
+      stops.skip(text.size());
+      return std::nullopt;
+    }
+    const size_t skipped = at + options.stops_after.size() - known;
+    before_stops.reset();
+    stops.skip(skipped);
+    return stops.feed(text.substr(skipped), armed);
   }
 
   void release_text(int64_t up_to, OutputDelta* delta) {
@@ -112,7 +132,7 @@ struct SequenceOutput::Impl {
     advance(std::move(decoded), &delta);
     if (!delta.finish && event.finish != FinishCode::kNone) {
       release_text(read, &delta);
-      spans.release_all(&delta.entries);
+      spans.release_all(&delta);
       delta.finish = finish_of(event);
     }
     finished = delta.finish.has_value();
@@ -125,8 +145,9 @@ struct SequenceOutput::Impl {
   TokenTextContext context;
   StopFilter stops;
   TextSpans spans;
-  std::string held;  // text that was decoded and not yet released
-  int64_t read = 0;  // bytes of text decoded, and released, so far
+  std::optional<std::string> before_stops;  // the end of the text, while stop strings do not count yet
+  std::string held;                         // text that was decoded and not yet released
+  int64_t read = 0;                         // bytes of text decoded, and released, so far
   int64_t released = 0;
   int64_t num_generated = 0;
   bool finished = false;

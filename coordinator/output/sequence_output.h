@@ -22,6 +22,7 @@ struct OutputOptions {
   bool skip_special_tokens = true;
   std::vector<TokenId> shown_tokens;  // special tokens that stay in the text nevertheless: a parser's delimiters
   std::vector<std::string> stop;
+  std::string stops_after;  // stop strings count only behind the first of these in the text; empty: from the start
   bool include_stop_str_in_output = false;
   bool tokens_as_token_ids = false;     // token texts as token_id:<decimal>
   int64_t min_tokens = 0;               // stop strings that complete before so many tokens were generated do not count
@@ -59,6 +60,8 @@ struct OutputDelta {
   std::string text;  // valid UTF-8
   std::vector<OutputEntry> entries;
   std::vector<TokenId> token_ids;  // generated in this step, terminating ones included
+  // Of tokens whose text, or place, was released, in order: where their first byte is in the released text, or -1.
+  std::vector<int64_t> token_starts;
   std::optional<OutputFinish> finish;
 };
 

@@ -28,6 +28,12 @@ class StopFilter {
   /// Reads the next part of the text, up to the first match. Matches that complete while `armed` is false do not count.
   std::optional<Match> feed(std::string_view text, bool armed);
 
+  /// Passes over text in which no stop string may begin or end.
+  void skip(size_t size) {
+    state_ = 0;
+    read_ += static_cast<int64_t>(size);
+  }
+
   /// Bytes at the end of the text read so far that may be the beginning of a stop string.
   int64_t undecided_bytes() const { return nodes_[state_].depth; }
 

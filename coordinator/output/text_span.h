@@ -22,12 +22,12 @@ class TextSpans {
   /// The next token in order whose place was unknown starts here.
   void place(const TextStart& start);
 
-  /// Moves to `out` the entries of tokens whose first byte is within the first `released` bytes of the text, and of
-  /// tokens without text that no such byte stands before.
-  void release(int64_t released, std::vector<OutputEntry>* out);
+  /// Moves to `out` the entries and the starts of tokens whose first byte is within the first `released` bytes of the
+  /// text, and of tokens without text that no such byte stands before.
+  void release(int64_t released, OutputDelta* out);
 
   /// The end of the text, when no stop string removed any: every entry that is left.
-  void release_all(std::vector<OutputEntry>* out);
+  void release_all(OutputDelta* out);
 
   size_t held() const { return spans_.size(); }
 
@@ -36,7 +36,7 @@ class TextSpans {
     std::optional<OutputEntry> entry;
     TextStart start;
   };
-  void pop(std::vector<OutputEntry>* out);
+  void pop(OutputDelta* out);
 
   std::deque<Span> spans_;
   size_t placed_ = 0;  // of spans_, from the front

@@ -53,5 +53,7 @@ int64_t OutputParser::decided() const {
 }
 
 bool OutputParser::in_reasoning() const { return impl_->reasoning.in_reasoning(); }
+int64_t OutputParser::reasoning_begin() const { return impl_->reasoning.begin(); }
+int64_t OutputParser::reasoning_end() const { return impl_->reasoning.end(); }
 
 }  // namespace helios

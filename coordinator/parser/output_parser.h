@@ -54,6 +54,10 @@ class OutputParser {
   int64_t decided() const;
   /// Whether the next byte is the model's reasoning, as far as decided.
   bool in_reasoning() const;
+  /// Where the text between the reasoning's delimiters lies, whitespace included, as far as decided: begin is -1 when
+  /// there is none, end while it goes on.
+  int64_t reasoning_begin() const;
+  int64_t reasoning_end() const;
 
  private:
   struct Impl;

@@ -48,10 +48,12 @@ bool ReasoningParser::step_opening(bool at_end) {
     if (rest.starts_with(kThinkOpen)) {
       pending_.drop(space + kThinkOpen.size());
       stage_ = Stage::kReasoningLead;
+      begin_ = pending_.begin();
       return true;
     }
     if (!at_end && kThinkOpen.starts_with(rest)) return false;
   }
+  if (stage_ == Stage::kOpening) begin_ = pending_.begin();
   stage_ = stage_ == Stage::kOpening ? Stage::kReasoningLead : Stage::kContent;
   return true;
 }
@@ -61,6 +63,7 @@ bool ReasoningParser::step_reasoning(bool at_end, std::vector<OutputPiece>* out)
   const size_t close = text.find(kThinkClose);
   if (close != std::string_view::npos) {
     const size_t space = trailing_space(text.substr(0, close));
+    end_ = pending_.begin() + static_cast<int64_t>(close);
     pending_.emit(OutputPiece::Kind::kReasoning, close - space, -1, out);
     pending_.drop(space + kThinkClose.size());
     stage_ = Stage::kContentLead;

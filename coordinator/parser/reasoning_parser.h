@@ -23,6 +23,8 @@ class ReasoningParser {
   void finish(std::vector<OutputPiece>* out);
 
   int64_t decided() const { return pending_.begin(); }
+  int64_t begin() const { return begin_; }  // of what is between the delimiters; -1: none so far
+  int64_t end() const { return end_; }      // -1: not so far
   bool in_reasoning() const { return stage_ != Stage::kBefore && stage_ < Stage::kContentLead; }
 
  private:
@@ -36,6 +38,7 @@ class ReasoningParser {
   Stage stage_;
   PendingText pending_;
   int64_t read_ = 0;
+  int64_t begin_ = -1, end_ = -1;
 };
 
 }  // namespace helios

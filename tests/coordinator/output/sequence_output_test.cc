@@ -339,7 +339,7 @@ TEST(SequenceOutput, AStopStringFoundWhenAByteRunEnds) {
 
 TEST(SequenceOutput, HeldMemoryDoesNotGrowWithTheResponse) {  // R31: bounded queues
   TextSpans spans;
-  std::vector<OutputEntry> out;
+  OutputDelta out;
   for (int64_t i = 0; i < 100000; ++i) {
     spans.push(OutputEntry{});
     spans.place({i, i, true});
