@@ -23,10 +23,27 @@ Error invalid(std::string message) { return {Errc::kInvalidArgument, std::move(m
 
 Result<Values> read_flags(int argc, const char* const* argv) {
   po::options_description flags;
-  for (const char* name :
-       {"model", "served-model-name", "host", "port", "world-size", "nproc", "rank-endpoint", "collective",
-        "chat-template", "prefix-cache", "prompt-tokens-details", "max-waiting", "max-body-bytes", "api-key",
-        "heartbeat-timeout-ms", "drain-timeout-s", "io-threads", "log-level"}) {
+  for (const char* name : {"model",
+                           "served-model-name",
+                           "host",
+                           "port",
+                           "world-size",
+                           "nproc",
+                           "rank-endpoint",
+                           "collective",
+                           "chat-template",
+                           "reasoning-parser",
+                           "tool-call-parser",
+                           "reasoning-content",
+                           "prefix-cache",
+                           "prompt-tokens-details",
+                           "max-waiting",
+                           "max-body-bytes",
+                           "api-key",
+                           "heartbeat-timeout-ms",
+                           "drain-timeout-s",
+                           "io-threads",
+                           "log-level"}) {
     flags.add_options()(name, po::value<std::string>());
   }
   flags.add_options()("die-with-parent", po::bool_switch())("help", po::bool_switch());
@@ -110,6 +127,9 @@ void read_into(FlagReader& flags, CoordinatorConfig* config) {
     flags.fail(fmt::format("--collective {}: expected auto, shm or gloo", config->collective));
   }
   config->chat_template = flags.text("chat-template").value_or("");
+  config->reasoning_parser = flags.text("reasoning-parser").value_or(config->reasoning_parser);
+  config->tool_call_parser = flags.text("tool-call-parser").value_or(config->tool_call_parser);
+  config->reasoning_content = flags.on_or_off("reasoning-content", false);
   config->prefix_cache = flags.on_or_off("prefix-cache", true);
   config->prompt_tokens_details = flags.on_or_off("prompt-tokens-details", false);
   config->max_waiting = static_cast<size_t>(flags.number("max-waiting", 1, 1000000).value_or(1024));
@@ -171,6 +191,9 @@ Ctrl-C drains and exits 0, a second one ends at once. helios-launch starts it to
                             tcp://127.0.0.1:29500)
   --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (default auto: shm on one host, else gloo)
   --chat-template FILE      Jinja template of conversations (default: the model directory's own)
+  --reasoning-parser NAME   auto (what the chat template says), none, qwen3 or deepseek_r1 (default auto)
+  --tool-call-parser NAME   auto, none, hermes, llama3_json or mistral (default auto)
+  --reasoning-content on|off   chat's reasoning under its older name too (default off)
   --prefix-cache on|off     compute a prefix that several prompts share once (default on)
   --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
   --max-waiting N           sequences that may wait for a slot; more get 429 (default 1024)

@@ -22,7 +22,10 @@ struct CoordinatorConfig {
   std::string rank_endpoint;
   std::optional<ClusterKey> cluster_key;
   std::string collective = "auto";
-  std::string chat_template;  // a file, in place of the model's own; empty: the model's
+  std::string chat_template;              // a file, in place of the model's own; empty: the model's
+  std::string reasoning_parser = "auto";  // a name of coordinator/parser's, or auto: what the chat template says
+  std::string tool_call_parser = "auto";
+  bool reasoning_content = false;  // chat's reasoning under its older name too
   bool prefix_cache = true;
   bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   size_t max_waiting = 1024;

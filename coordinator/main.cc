@@ -128,6 +128,15 @@ Result<ChatTemplates> load_chat_templates(const CoordinatorConfig& config) {
   return ChatTemplates{.loaded = nullptr, .reason = "the model's chat template cannot be used"};
 }
 
+Result<OutputFormat> load_output_format(const CoordinatorConfig& config, const ChatTemplates& templates) {
+  const OutputFormat of_model = templates.loaded ? format_of_template(templates.loaded->source()) : OutputFormat();
+  const Result<ReasoningFormat> reasoning = reasoning_format(config.reasoning_parser, of_model);
+  if (!reasoning) return Error{Errc::kInvalidArgument, "--reasoning-parser: " + reasoning.error().message, ""};
+  const Result<ToolFormat> tools = tool_format(config.tool_call_parser, of_model);
+  if (!tools) return Error{Errc::kInvalidArgument, "--tool-call-parser: " + tools.error().message, ""};
+  return OutputFormat{*reasoning, *tools};
+}
+
 /// Readiness off, then running requests get their time. A second signal ends it all at once: that signal, else 0.
 int drain(StopSignals& signals, Api& api, HttpServer& server, Engine& engine, std::chrono::milliseconds limit) {
   api.drain();
@@ -165,8 +174,8 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   if (!defaults) return complain(defaults.error(), 1);
   Result<ChatTemplates> chat_templates = load_chat_templates(config);
   if (!chat_templates) return complain(chat_templates.error(), 1);
-  const OutputFormat output_format =
-      chat_templates->loaded ? format_of_template(chat_templates->loaded->source()) : OutputFormat();
+  const Result<OutputFormat> output_format = load_output_format(config, *chat_templates);
+  if (!output_format) return complain(output_format.error(), 2);
   Result<std::string> endpoint = bind_endpoint(config.rank_endpoint);
   if (!endpoint) return complain(endpoint.error(), 1);
 
@@ -178,8 +187,8 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   Result<std::unique_ptr<Engine>> engine = Engine::start(std::move(engine_settings), &metrics);
   if (!engine) return complain(engine.error(), 1);
   const ProtocolLimits limits{.max_choices = static_cast<int64_t>(config.max_waiting)};
-  Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits, *chat_templates, output_format,
-           config.prompt_tokens_details});
+  Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits, *chat_templates, *output_format,
+           config.reasoning_content, config.prompt_tokens_details});
   Router router(config.api_key);
   api.add_routes(router);
   HttpOptions http{.host = config.host,

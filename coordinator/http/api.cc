@@ -81,7 +81,7 @@ Answer Api::chat_completions(const HttpRequest& http, WakeUp wake) {
             return plan_chat(std::move(*request), context, parts_.chat_templates);
           },
       .format = [this](const GenerationPlan& plan, ReplyHeader header) -> std::unique_ptr<ReplyFormat> {
-        return std::make_unique<ChatFormat>(plan, std::move(header), parts_.tokenizer);
+        return std::make_unique<ChatFormat>(plan, std::move(header), parts_.tokenizer, parts_.reasoning_content);
       }};
   return generate(http, std::move(wake), model, endpoint);
 }
@@ -112,8 +112,8 @@ Answer Api::generate(const HttpRequest& http, WakeUp wake, const std::optional<s
   const EngineStatus engine = status();
   if (engine.draining || !engine.ready || !engine.capabilities) return error_reply(not_ready(engine));
 
-  const ValidationContext context{parts_.tokenizer, *engine.capabilities, parts_.defaults,
-                                  parts_.model,     parts_.limits,        grammars_};
+  const ValidationContext context{parts_.tokenizer, *engine.capabilities, parts_.defaults, parts_.model, parts_.limits,
+                                  grammars_,        parts_.output_format};
   Result<GenerationPlan> planned = endpoint.plan(context);
   if (!planned) return error_reply(planned.error());
   auto plan = std::make_unique<GenerationPlan>(std::move(*planned));

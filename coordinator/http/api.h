@@ -35,6 +35,7 @@ class Api {
     ProtocolLimits limits;
     ChatTemplates chat_templates = {};
     OutputFormat output_format = {};
+    bool reasoning_content = false;      // chat's reasoning under its older name too
     bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   };
   explicit Api(Parts parts);

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "coordinator/parser/reasoning_parser.h"
 #include "coordinator/protocol/api_error.h"
+#include "coordinator/protocol/structured_output.h"
 #include "coordinator/protocol/validation.h"
 
 namespace helios {
@@ -17,29 +19,83 @@ Status check_top_logprobs(const ChatRequest& request) {
 }
 
 // Row 12.
-Status check_tools(const ChatRequest& request) {
+
+/// What the request's tools ask for; auto where there are tools and no word about them.
+Result<ToolChoice> tool_choice(const ChatRequest& request) {
   using Kind = ToolChoice::Kind;
   if (!request.replaced_field.empty()) {
     return invalid_argument(request.replaced_field,
                             fmt::format("{} is not supported; send tools and tool_choice", request.replaced_field));
   }
-  if (request.has_tools && request.tool_names.empty()) return invalid_argument("tools", "tools is an empty list");
-  if (!request.tool_choice) {
-    if (!request.has_tools) return Ok{};
-    return not_implemented("tools",
-                           "tools: reading tool calls is not built in this version; send tool_choice \"none\"");
-  }
-  const ToolChoice& choice = *request.tool_choice;
-  if (choice.kind == Kind::kNone) return Ok{};
+  if (request.has_tools && request.tools.empty()) return invalid_argument("tools", "tools is an empty list");
+  ToolChoice choice = request.tool_choice.value_or(ToolChoice{request.has_tools ? Kind::kAuto : Kind::kNone, ""});
+  if (choice.kind == Kind::kNone) return choice;
   if (!request.has_tools) return invalid_argument("tool_choice", "tool_choice needs tools");
-  const auto& names = request.tool_names;
-  if (choice.kind == Kind::kNamed && std::find(names.begin(), names.end(), choice.name) == names.end()) {
+  const auto is_named = [&](const ToolSignature& tool) { return tool.name == choice.name; };
+  if (choice.kind == Kind::kNamed && std::none_of(request.tools.begin(), request.tools.end(), is_named)) {
     return invalid_argument("tool_choice", "tool_choice names a function that is not in tools");
   }
-  return not_implemented("tool_choice", "tool_choice: only none is built in this version");
+  return choice;
+}
+
+/// The calls that the text has to be, or null where it may be anything.
+Result<std::shared_ptr<const CompiledGrammar>> forced_calls(const ChatRequest& request, const ToolChoice& choice,
+                                                            const ValidationContext& context) {
+  using Kind = ToolChoice::Kind;
+  if (choice.kind != Kind::kRequired && choice.kind != Kind::kNamed) return std::shared_ptr<const CompiledGrammar>();
+  std::vector<ToolSignature> tools = request.tools;
+  if (choice.kind == Kind::kNamed) std::erase_if(tools, [&](const auto& tool) { return tool.name != choice.name; });
+  const bool parallel = request.parallel_tool_calls && choice.kind == Kind::kRequired;
+  return compile_constraint({"tool_choice", tool_call_grammar(tools, parallel, context.output_format.tools)}, context);
+}
+
+/// How the reply will be told apart. `constrained`: the client says what the text has to be; then it is content.
+Result<OutputParsing> plan_parsing(const ChatRequest& request, const ToolChoice& choice, bool constrained,
+                                   std::string_view prompt, const ValidationContext& context) {
+  using Kind = ToolChoice::Kind;
+  const OutputFormat& format = context.output_format;
+  const bool forced = choice.kind == Kind::kRequired || choice.kind == Kind::kNamed;
+  if (choice.kind != Kind::kNone && format.tools == ToolFormat::kNone) {
+    return invalid_argument(request.tool_choice ? "tool_choice" : "tools",
+                            "this server cannot read tool calls of this model; start it with --tool-call-parser NAME, "
+                            "or send \"tool_choice\": \"none\"");
+  }
+  if (forced && constrained) {
+    return invalid_argument("tool_choice", "tool_choice and a structured output exclude each other");
+  }
+  if (choice.kind == Kind::kAuto && constrained) {
+    return not_implemented("tools",
+                           "tools: a text that is constrained cannot hold calls in this version; send \"tool_choice\": "
+                           "\"none\" with the constraint");
+  }
+  OutputParsing parsing{.include_reasoning = request.include_reasoning,
+                        .parallel_tool_calls = request.parallel_tool_calls,
+                        .calls_finish = choice.kind != Kind::kNamed,
+                        .count_reasoning = format.reasoning != ReasoningFormat::kNone};
+  const Conversation& conversation = request.conversation;
+  parsing.in_reasoning = starts_in_reasoning(
+      format.reasoning, prompt, conversation.continue_final_message ? conversation.final_assistant_text : "");
+  if (parsing.in_reasoning && (constrained || forced)) {
+    return not_implemented(forced ? "tool_choice" : "response_format",
+                           "the prompt ends inside reasoning, and a constraint on the text behind it is not built in "
+                           "this version; send \"chat_template_kwargs\": {\"enable_thinking\": false}");
+  }
+  if (constrained) return parsing;
+  if (!forced) parsing.format.reasoning = format.reasoning;
+  if (choice.kind != Kind::kNone) parsing.format.tools = format.tools;
+  return parsing;
 }
 
 }  // namespace
+
+void prepare_for_parser(const OutputFormat& format, bool in_reasoning, const Tokenizer& tokenizer,
+                        OutputOptions* output) {
+  for (const std::string_view delimiter : delimiters(format)) {
+    const std::optional<TokenId> id = tokenizer.find_piece(delimiter);
+    if (id && tokenizer.is_special(*id)) output->shown_tokens.push_back(*id);
+  }
+  if (in_reasoning) output->stops_after = kThinkClose;
+}
 
 Result<PlannedPrompt> plan_rendered(const std::string& text, const GenerationRequest& request,
                                     const ValidationContext& context, const EndpointRules& rules) {
@@ -70,7 +126,13 @@ Result<GenerationPlan> plan_chat(ChatRequest request, const ValidationContext& c
   HELIOS_RETURN_IF_ERROR(check_top_logprobs(request));
   Result<std::shared_ptr<const CompiledGrammar>> grammar = check_after_prompt(request, context, rules);
   if (!grammar) return grammar.error();
-  HELIOS_RETURN_IF_ERROR(check_tools(request));
+  const Result<ToolChoice> choice = tool_choice(request);
+  if (!choice) return choice.error();
+  Result<OutputParsing> parsing = plan_parsing(request, *choice, *grammar != nullptr, *text, context);
+  if (!parsing) return parsing.error();
+  Result<std::shared_ptr<const CompiledGrammar>> calls = forced_calls(request, *choice, context);
+  if (!calls) return calls.error();
+  if (*calls) grammar = std::move(calls);
   HELIOS_RETURN_IF_ERROR(check_token_ids(request, context.capabilities.vocab_size));
   Result<PlannedPrompt> prompt = plan_rendered(*text, request, context, rules);
   if (!prompt) return prompt.error();
@@ -78,7 +140,15 @@ Result<GenerationPlan> plan_chat(ChatRequest request, const ValidationContext& c
   if (request.return_prompt_text) prompt->text = *text;
   std::vector<PlannedPrompt> prompts;
   prompts.push_back(std::move(*prompt));
-  return make_plan(request, std::move(prompts), std::move(*grammar), context, rules);
+  if (parsing->hides_reasoning()) {  // entries would tell it (wire formats, 2.4)
+    request.logprobs.reset();
+    request.logprob_token_ids.reset();
+  }
+  Result<GenerationPlan> plan = make_plan(request, std::move(prompts), std::move(*grammar), context, rules);
+  if (!plan) return plan;
+  prepare_for_parser(parsing->format, parsing->in_reasoning, context.tokenizer, &plan->output);
+  plan->parsing = *parsing;
+  return plan;
 }
 
 }  // namespace helios

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <boost/json/array.hpp>
+#include <boost/json/serialize.hpp>
 
 #include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/json_fields.h"
@@ -50,12 +51,13 @@ void read_tools(JsonFields& fields, ChatRequest* request) {
     if (of_tool.failed()) return fields.fail(of_tool.error());
     JsonFields of_function(*function, path + "function.");
     of_function.string("name", &name);
-    of_function.object("parameters");
+    const json::object* parameters = of_function.object("parameters");
     if (!of_function.failed() && name.value_or("").empty()) {
       of_function.fail(invalid_argument(path + "function.name", path + "function.name is required"));
     }
     if (of_function.failed()) return fields.fail(of_function.error());
-    request->tool_names.push_back(std::move(*name));
+    request->tools.push_back(
+        {.name = std::move(*name), .parameters = parameters ? json::serialize(*parameters) : std::string()});
   }
 }
 

@@ -12,6 +12,7 @@
 #include "common/base/result.h"
 #include "coordinator/protocol/conversation.h"
 #include "coordinator/protocol/generation_request.h"
+#include "coordinator/protocol/structured_output.h"
 
 namespace helios {
 
@@ -29,7 +30,7 @@ struct ChatRequest : GenerationRequest {
   std::optional<int64_t> top_logprobs;  // as written
   std::string_view max_tokens_field = "max_tokens";
   std::optional<ToolChoice> tool_choice;
-  std::vector<std::string> tool_names;
+  std::vector<ToolSignature> tools;
   bool has_tools = false;
   bool parallel_tool_calls = true;
   bool include_reasoning = true;

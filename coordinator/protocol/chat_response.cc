@@ -9,6 +9,20 @@ namespace {
 constexpr std::string_view kObject = "chat.completion";
 constexpr std::string_view kChunkObject = "chat.completion.chunk";
 
+/// A call, or in a stream the next part of one: only its first part says what is called.
+void write_call(JsonWriter& json, const ParsedDelta::Call& call, bool streamed) {
+  json.begin_object();
+  if (streamed) json.key("index").integer(call.index);
+  if (!call.id.empty()) {
+    json.key("id").string(call.id);
+    json.key("type").string("function");
+  }
+  json.key("function").begin_object();
+  if (!call.name.empty()) json.key("name").string(call.name);
+  json.key("arguments").string(call.arguments);
+  json.end_object().end_object();
+}
+
 void write_entries(JsonWriter& json, std::string_view entries) {
   json.key("logprobs").begin_object();
   json.key("content").begin_array().raw(entries).end_array();
@@ -31,11 +45,17 @@ struct ChatFormat::Chunk {
   bool fingerprint = false;
 };
 
-ChatFormat::ChatFormat(const GenerationPlan& plan, ReplyHeader header, const Tokenizer& tokenizer)
-    : plan_(plan), prompt_(plan.prompts.front()), header_(std::move(header)), tokenizer_(tokenizer) {
-  if (plan_.stream) return;
-  choices_.resize(plan_.num_choices());
-  if (plan_.prompt_scoring.list_alternatives) prompt_logprobs_.emplace(*plan_.prompt_scoring.list_alternatives);
+ChatFormat::ChatFormat(const GenerationPlan& plan, ReplyHeader header, const Tokenizer& tokenizer,
+                       bool reasoning_content)
+    : plan_(plan),
+      prompt_(plan.prompts.front()),
+      header_(std::move(header)),
+      tokenizer_(tokenizer),
+      reasoning_content_(reasoning_content) {
+  choices_.reserve(plan_.num_choices());
+  for (size_t i = 0; i < plan_.num_choices(); ++i) choices_.emplace_back(plan_.parsing);
+  const std::optional<int32_t> scored = plan_.prompt_scoring.list_alternatives;
+  if (scored && !plan_.stream) prompt_logprobs_.emplace(*scored);
 }
 
 Status ChatFormat::append_entries(const OutputDelta& delta, std::string& out) const {
@@ -47,49 +67,90 @@ Status ChatFormat::append_entries(const OutputDelta& delta, std::string& out) co
   return Ok{};
 }
 
-Status ChatFormat::collect(Choice& choice, const OutputDelta& delta) const {
-  choice.content += delta.text;
-  if (plan_.return_token_ids) {
-    choice.token_ids.insert(choice.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+std::optional<OutputFinish> ChatFormat::finish_of(const Choice& choice, const OutputDelta& delta) const {
+  std::optional<OutputFinish> finish = delta.finish;
+  const bool calls = plan_.parsing.calls_finish && choice.parsed.num_calls() > 0;
+  if (finish && finish->reason == "stop" && calls) finish->reason = "tool_calls";
+  return finish;
+}
+
+void ChatFormat::collect(Choice& choice, ParsedDelta parsed, const OutputDelta& delta, std::string entries) const {
+  choice.reasoning += parsed.reasoning;
+  choice.content += parsed.content;
+  for (ParsedDelta::Call& call : parsed.calls) {
+    if (call.name.empty()) {
+      choice.calls.back().arguments += call.arguments;
+    } else {
+      choice.calls.push_back(std::move(call));
+    }
   }
-  if (delta.finish) choice.finish = delta.finish;
-  return append_entries(delta, choice.entries);
+  if (!entries.empty()) choice.entries += (choice.entries.empty() ? "" : ",") + entries;
+  if (with_ids()) choice.token_ids.insert(choice.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+  choice.finish = finish_of(choice, delta);
 }
 
 Status ChatFormat::take(int64_t index, const OutputDelta& delta, const ChoiceProgress& progress, std::string& events) {
-  if (!plan_.stream) {
-    if (index == 0 && prompt_logprobs_) {  // all choices have one prompt
-      if (Status status = prompt_logprobs_->append(delta.prompt); !status) return status;
-    }
-    return collect(choices_[static_cast<size_t>(index)], delta);
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (index == 0 && prompt_logprobs_) {  // all choices have one prompt
+    if (Status status = prompt_logprobs_->append(delta.prompt); !status) return status;
   }
   std::string entries;
   if (Status status = append_entries(delta, entries); !status) return status;  // before any byte: still a real status
+  ParsedDelta parsed = choice.parsed.push(delta);
+  if (plan_.parsing.hides_reasoning()) parsed.reasoning.clear();
+  if (!plan_.stream) {
+    collect(choice, std::move(parsed), delta, std::move(entries));
+    return Ok{};
+  }
   if (!begun_) begin_stream(progress, events);
-  std::string content;
-  JsonWriter json(content);
-  json.begin_object().key("content").string(delta.text).end_object();
-  const StreamOptions& options = plan_.stream_options;
+  const std::string text = delta_json(choice, parsed, delta.finish.has_value());
+  if (text.empty() && entries.empty() && !with_ids() && !running_usage()) return Ok{};
+  const std::optional<OutputFinish> finish = finish_of(choice, delta);
+  Usage usage = progress.usage;
+  if (plan_.parsing.count_reasoning) usage.reasoning_tokens = choice.parsed.reasoning_tokens();
   write_chunk({.index = index,
-               .delta = content,
+               .delta = text.empty() ? "{}" : text,
                .entries = entries,
-               .finish = &delta.finish,
-               .token_ids = plan_.return_token_ids ? &delta.token_ids : nullptr,
-               .usage = options.include_usage && options.continuous_usage_stats ? &progress.usage : nullptr,
-               .fingerprint = progress.last && delta.finish && !options.include_usage},
+               .finish = &finish,
+               .token_ids = with_ids() ? &delta.token_ids : nullptr,
+               .usage = running_usage() ? &usage : nullptr,
+               .fingerprint = progress.last && delta.finish && !plan_.stream_options.include_usage},
               events);
   return Ok{};
 }
 
+std::string ChatFormat::delta_json(const Choice& choice, const ParsedDelta& parsed, bool finished) const {
+  // Where the text is told apart, a step may say nothing; elsewhere every step says what text it added, if any.
+  const bool nothing = parsed.reasoning.empty() && parsed.content.empty() && parsed.calls.empty();
+  if (nothing && finished && choice.parsed.num_calls() > 0) return "{}";
+  if (nothing && !finished && plan_.parsing.active()) return "";
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object();
+  if (!parsed.reasoning.empty()) write_reasoning(json, parsed.reasoning);
+  if (!parsed.content.empty() || nothing) json.key("content").string(parsed.content);
+  if (!parsed.calls.empty()) {
+    json.key("tool_calls").begin_array();
+    for (const ParsedDelta::Call& call : parsed.calls) write_call(json, call, true);
+    json.end_array();
+  }
+  json.end_object();
+  return out;
+}
+
+void ChatFormat::write_reasoning(JsonWriter& json, const std::string& text) const {
+  json.key("reasoning").string(text);
+  if (reasoning_content_) json.key("reasoning_content").string(text);
+}
+
 void ChatFormat::begin_stream(const ChoiceProgress& progress, std::string& events) {
   begun_ = true;
-  const StreamOptions& options = plan_.stream_options;
   Usage none = progress.usage;
   none.completion_tokens = 0;
   Chunk chunk{.delta = R"({"role":"assistant","content":""})",
               .role = true,
               .first = true,
-              .usage = options.include_usage && options.continuous_usage_stats ? &none : nullptr};
+              .usage = running_usage() ? &none : nullptr};
   for (chunk.index = 0; chunk.index < plan_.n; ++chunk.index) {
     write_chunk(chunk, events);
     chunk.first = false;
@@ -129,7 +190,8 @@ void ChatFormat::write_chunk(const Chunk& chunk, std::string& events) const {
 }
 
 void ChatFormat::end_stream(const Usage& usage, std::string& events) {
-  if (plan_.stream_options.include_usage) events += sse_event(usage_chunk(header_, kChunkObject, usage));
+  if (plan_.stream_options.include_usage)
+    events += sse_event(usage_chunk(header_, kChunkObject, with_reasoning(usage)));
   events += kSseDone;
 }
 
@@ -142,14 +204,30 @@ std::string ChatFormat::choice_json(const Choice& choice, int64_t index) const {
   json.key("index").integer(index);
   json.key("message").begin_object();
   json.key("role").string("assistant");
-  json.key("content").string(prompt_.echo_text + choice.content);
-  for (const char* name : {"refusal", "annotations", "audio", "function_call", "reasoning"}) json.key(name).null();
+  const std::string content = prompt_.echo_text + choice.content;
+  json.key("content");
+  // Reasoning or calls alone are no content, not an empty one.
+  content.empty() && !(choice.reasoning.empty() && choice.calls.empty()) ? json.null() : json.string(content);
+  for (const char* name : {"refusal", "annotations", "audio", "function_call"}) json.key(name).null();
+  if (!choice.calls.empty()) {
+    json.key("tool_calls").begin_array();
+    for (const ParsedDelta::Call& call : choice.calls) write_call(json, call, false);
+    json.end_array();
+  }
+  choice.reasoning.empty() ? void(json.key("reasoning").null()) : write_reasoning(json, choice.reasoning);
   json.end_object();
   plan_.logprobs ? write_entries(json, choice.entries) : void(json.key("logprobs").null());
   write_finish(json, choice.finish);
-  write_ids(json, "token_ids", plan_.return_token_ids ? &choice.token_ids : nullptr);
+  write_ids(json, "token_ids", with_ids() ? &choice.token_ids : nullptr);
   json.end_object();
   return out;
+}
+
+Usage ChatFormat::with_reasoning(Usage usage) const {
+  if (!plan_.parsing.count_reasoning) return usage;
+  usage.reasoning_tokens = 0;
+  for (const Choice& choice : choices_) *usage.reasoning_tokens += choice.parsed.reasoning_tokens();
+  return usage;
 }
 
 std::string ChatFormat::reply(const Usage& usage) {
@@ -162,7 +240,7 @@ std::string ChatFormat::reply(const Usage& usage) {
   json.end_array();
   json.key("service_tier").null();
   json.key("system_fingerprint").string(header_.fingerprint);
-  write_reply_usage(json, usage);
+  write_reply_usage(json, with_reasoning(usage));
   write_prompt_logprobs(json, prompt_logprobs_);
   write_ids(json, "prompt_token_ids", plan_.return_token_ids ? &prompt_.ids : nullptr);
   json.key("prompt_text");

@@ -16,6 +16,7 @@
 #include "coordinator/engine/engine_client.h"
 #include "coordinator/grammar/grammar_cache.h"
 #include "coordinator/output/sequence_output.h"
+#include "coordinator/parser/output_format.h"
 #include "coordinator/protocol/generation_request.h"
 #include "coordinator/protocol/identity.h"
 #include "coordinator/tokenizer/generation_defaults.h"
@@ -39,6 +40,7 @@ struct ValidationContext {
   const ServedModel& model;
   const ProtocolLimits& limits;
   GrammarCache& grammars;
+  OutputFormat output_format = {};  // how the served model marks reasoning and tool calls
 };
 
 struct PlannedPrompt {
@@ -56,6 +58,18 @@ struct PromptScoring {
   int32_t most_alternatives() const { return std::max(echo_alternatives.value_or(0), list_alternatives.value_or(0)); }
 };
 
+/// How a reply's text is told apart, and what of it the client wants. Chat only; by default all of it is content.
+struct OutputParsing {
+  OutputFormat format;
+  bool in_reasoning = false;  // the prompt ends inside reasoning
+  bool include_reasoning = true;
+  bool parallel_tool_calls = true;  // false: only the first
+  bool calls_finish = true;         // a call makes the finish reason tool_calls
+  bool count_reasoning = false;     // usage says how many tokens it took
+  bool active() const { return format != OutputFormat(); }
+  bool hides_reasoning() const { return !include_reasoning && format.reasoning != ReasoningFormat::kNone; }
+};
+
 /// An accepted request. Choice index = prompt index * n + i; `sequences` has that order, and is empty for a zero
 /// budget.
 struct GenerationPlan {
@@ -63,6 +77,7 @@ struct GenerationPlan {
   int64_t n = 1;
   std::vector<SequenceRequest> sequences;
   OutputOptions output;
+  OutputParsing parsing;
   bool echo = false;
   bool stream = false;
   int64_t stream_interval = 1;  // tokens a chunk, after a choice's first

@@ -6,14 +6,23 @@
 namespace helios {
 namespace {
 
-void write_counts(JsonWriter& json, const Usage& usage) {
+/// Details that are absent are null in a plain reply, and left out of a chunk.
+void write_details(JsonWriter& json, std::string_view name, std::string_view member, std::optional<int64_t> count,
+                   bool with_null) {
+  if (count) {
+    json.key(name).begin_object().key(member).integer(*count).end_object();
+  } else if (with_null) {
+    json.key(name).null();
+  }
+}
+
+void write_usage(JsonWriter& json, const Usage& usage, bool with_null) {
   json.key("usage").begin_object();
   json.key("prompt_tokens").integer(usage.prompt_tokens);
   json.key("total_tokens").integer(usage.prompt_tokens + usage.completion_tokens);
   json.key("completion_tokens").integer(usage.completion_tokens);
-  if (!usage.cached_tokens) return;
-  json.key("prompt_tokens_details").begin_object();
-  json.key("cached_tokens").integer(*usage.cached_tokens);
+  write_details(json, "prompt_tokens_details", "cached_tokens", usage.cached_tokens, with_null);
+  write_details(json, "completion_tokens_details", "reasoning_tokens", usage.reasoning_tokens, with_null);
   json.end_object();
 }
 
@@ -54,17 +63,8 @@ void write_ids(JsonWriter& json, std::string_view name, const std::vector<TokenI
   json.end_array();
 }
 
-void write_chunk_usage(JsonWriter& json, const Usage& usage) {
-  write_counts(json, usage);
-  json.end_object();
-}
-
-void write_reply_usage(JsonWriter& json, const Usage& usage) {
-  write_counts(json, usage);
-  if (!usage.cached_tokens) json.key("prompt_tokens_details").null();
-  json.key("completion_tokens_details").null();
-  json.end_object();
-}
+void write_chunk_usage(JsonWriter& json, const Usage& usage) { write_usage(json, usage, false); }
+void write_reply_usage(JsonWriter& json, const Usage& usage) { write_usage(json, usage, true); }
 
 std::string usage_chunk(const ReplyHeader& header, std::string_view object, const Usage& usage) {
   std::string out;

@@ -28,7 +28,8 @@ struct ReplyHeader {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  std::optional<int64_t> cached_tokens;  // of the prompt's; only when the server shows details
+  std::optional<int64_t> cached_tokens;     // of the prompt's; only when the server shows details
+  std::optional<int64_t> reasoning_tokens;  // of the completion's; only where reasoning is told apart
 };
 
 /// Where a choice stands after a delta.
@@ -60,7 +61,7 @@ void write_finish(JsonWriter& json, const std::optional<OutputFinish>& finish);
 void write_stop_reason(JsonWriter& json, const std::optional<OutputFinish>& finish);
 /// null without ids.
 void write_ids(JsonWriter& json, std::string_view name, const std::vector<TokenId>* ids);
-/// "usage" of a chunk: three fields, and the details only when there are some.
+/// "usage" of a chunk: three fields, and details only where there are some.
 void write_chunk_usage(JsonWriter& json, const Usage& usage);
 /// "usage" of a plain reply: with its null details.
 void write_reply_usage(JsonWriter& json, const Usage& usage);

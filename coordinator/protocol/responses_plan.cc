@@ -78,9 +78,10 @@ Status check_tools(const ResponsesRequest& request, const OutputFormat& of_serve
     return invalid_argument("tool_choice", "tool_choice names a function that is not in tools");
   }
   if (of_server.tools == ToolFormat::kNone) {
-    return invalid_argument("tools",
-                            "tools: this server reads no tool calls of its model; start it with --tool-parser NAME, or "
-                            "send tool_choice \"none\"");
+    return invalid_argument(
+        "tools",
+        "tools: this server reads no tool calls of its model; start it with --tool-call-parser NAME, or "
+        "send tool_choice \"none\"");
   }
   if (constrained && !forced) {
     return not_implemented("tools",
@@ -136,10 +137,7 @@ Result<GenerationPlan> plan_responses(ResponsesRequest& request, const Validatio
   prompts.push_back(std::move(*prompt));
   Result<GenerationPlan> plan = make_plan(request, std::move(prompts), std::move(*grammar), context, kRules);
   if (!plan) return plan.error();
-  for (const std::string_view delimiter : delimiters(parsed->format)) {
-    const std::optional<TokenId> id = context.tokenizer.find_piece(delimiter);
-    if (id && context.tokenizer.is_special(*id)) plan->output.shown_tokens.push_back(*id);
-  }
+  prepare_for_parser(parsed->format, parsed->in_reasoning, context.tokenizer, &plan->output);
   return plan;
 }
 

@@ -179,21 +179,25 @@ Result<std::shared_ptr<const CompiledGrammar>> compile_grammar(GenerationRequest
   Result<std::optional<StructuredOutput>> output = structured_output(std::move(request.structured));
   if (!output) return output.error();
   if (!*output) return std::shared_ptr<const CompiledGrammar>();
-  if (context.defaults.eos_ids.empty())
-    return invalid_argument((*output)->param,
-                            fmt::format("{}: this model has no EOS token to end the text with", (*output)->param));
-  return compile_structured_output(**output, context.grammars);
+  return compile_constraint(**output, context);
 }
 
-Status check_unbuilt(const GenerationRequest& request) {
+Status check_unbuilt(const GenerationRequest& request, const ValidationContext& context) {
   const auto refuse = [](std::string_view field) {
     return not_implemented(field, fmt::format("{} is not built in this version", field));
   };
   if (!request.unbuilt_field.empty()) return refuse(request.unbuilt_field);
   if (request.use_beam_search) return invalid_argument("use_beam_search", "use_beam_search is not supported");
   if (request.thinking_token_budget) {
-    return invalid_argument("thinking_token_budget",
-                            "thinking_token_budget needs a reasoning parser; this server has none");
+    if (context.output_format.reasoning == ReasoningFormat::kNone) {
+      return invalid_argument("thinking_token_budget",
+                              "thinking_token_budget needs a reasoning parser; start the server with "
+                              "--reasoning-parser NAME");
+    }
+    if (*request.thinking_token_budget < -1) {
+      return invalid_argument("thinking_token_budget", "thinking_token_budget must be at least 0, or -1 for no limit");
+    }
+    if (*request.thinking_token_budget != -1) return refuse("thinking_token_budget");
   }
   if (!request.bad_words.empty()) {
     return not_implemented("bad_words",
@@ -284,8 +288,16 @@ Result<std::shared_ptr<const CompiledGrammar>> check_after_prompt(GenerationRequ
   HELIOS_RETURN_IF_ERROR(check_capabilities(request, capabilities, rules));
   Result<std::shared_ptr<const CompiledGrammar>> grammar = compile_grammar(request, context);
   if (!grammar) return grammar.error();
-  HELIOS_RETURN_IF_ERROR(check_unbuilt(request));
+  HELIOS_RETURN_IF_ERROR(check_unbuilt(request, context));
   return grammar;
+}
+
+Result<std::shared_ptr<const CompiledGrammar>> compile_constraint(const StructuredOutput& output,
+                                                                  const ValidationContext& context) {
+  if (context.defaults.eos_ids.empty())
+    return invalid_argument(output.param,
+                            fmt::format("{}: this model has no EOS token to end the text with", output.param));
+  return compile_structured_output(output, context.grammars);
 }
 
 Status check_token_ids(const GenerationRequest& request, int64_t vocab_size) {

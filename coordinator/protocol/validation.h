@@ -27,6 +27,10 @@ Result<std::shared_ptr<const CompiledGrammar>> check_after_prompt(GenerationRequ
                                                                   const ValidationContext& context,
                                                                   const EndpointRules& rules);
 
+/// One constraint on the text, compiled. Errors: kInvalidArgument with the field that asked for it.
+Result<std::shared_ptr<const CompiledGrammar>> compile_constraint(const StructuredOutput& output,
+                                                                  const ValidationContext& context);
+
 /// Row 13, but for the prompt's own ids.
 Status check_token_ids(const GenerationRequest& request, int64_t vocab_size);
 

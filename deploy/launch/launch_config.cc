@@ -43,6 +43,9 @@ constexpr Flag kFlags[] = {
     {"served-model-name", Kind::kText, kCoordinator},
     {"collective", Kind::kOneOf, kCoordinator, "auto|shm|gloo"},
     {"chat-template", Kind::kText, kCoordinator},
+    {"reasoning-parser", Kind::kText, kCoordinator},
+    {"tool-call-parser", Kind::kText, kCoordinator},
+    {"reasoning-content", Kind::kOneOf, kCoordinator, "on|off"},
     {"prefix-cache", Kind::kOneOf, kCoordinator, "on|off"},
     {"prompt-tokens-details", Kind::kOneOf, kCoordinator, "on|off"},
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
@@ -267,6 +270,9 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --logprob-token-ids on|off   logprobs of token ids that the client selects
   --chat-template FILE     Jinja template of conversations (default: the model directory's own)
   --prompt-logprobs        score prompts: prompt_logprobs, and echo with logprobs (default off: it takes memory)
+  --reasoning-parser NAME  auto (what the chat template says), none, qwen3 or deepseek_r1 (default auto)
+  --tool-call-parser NAME  auto, none, hermes, llama3_json or mistral (default auto)
+  --reasoning-content on|off   chat's reasoning under its older name too (default off)
   --prefix-cache on|off    compute a prefix that several prompts share once (default on)
   --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
   --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (default auto: shm on one host, else gloo)

@@ -56,6 +56,12 @@ TEST(CoordinatorConfig, EveryFlagIsRead) {
                              "gloo",
                              "--chat-template",
                              "/t.jinja",
+                             "--reasoning-parser",
+                             "qwen3",
+                             "--tool-call-parser",
+                             "none",
+                             "--reasoning-content",
+                             "on",
                              "--prefix-cache",
                              "off",
                              "--prompt-tokens-details=on",
@@ -131,10 +137,10 @@ TEST(CoordinatorConfig, HelpFitsAScreenAndNamesEveryFlag) {
   EXPECT_TRUE(parse({"--help"})->help);
   EXPECT_TRUE(parse({"--model", "/m", "--help"})->help);
   const std::string help = coordinator_help();
-  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 30);
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 40);
   for (const char* flag :
        {"--model", "--served-model-name", "--host", "--port", "--world-size", "--nproc", "--rank-endpoint",
-        "--collective", "--max-waiting", "--max-body-bytes", "--api-key", "--heartbeat-timeout-ms", "--drain-timeout-s",
+        "--collective", "--chat-template", "--reasoning-parser", "--tool-call-parser", "--max-waiting", "--max-body-bytes", "--api-key", "--heartbeat-timeout-ms", "--drain-timeout-s",
         "--io-threads", "--die-with-parent", "--log-level"}) {
     EXPECT_NE(help.find(flag), std::string::npos) << flag;
   }

@@ -38,8 +38,13 @@ function joined(chunks) {
   const choices = [];
   for (const chunk of chunks) {
     for (const { index, delta, logprobs, finish_reason, stop_reason, token_ids } of chunk.choices) {
-      const choice = (choices[index] ??= { content: '', entries: null, token_ids: null, finish_reason: null });
+      const choice = (choices[index] ??= { content: '', reasoning: '', calls: [], entries: null, token_ids: null, finish_reason: null });
       choice.content += delta.content ?? '';
+      choice.reasoning += delta.reasoning ?? '';
+      for (const part of delta.tool_calls ?? []) {
+        const call = (choice.calls[part.index] ??= { name: part.function.name, arguments: '' });
+        call.arguments += part.function.arguments;
+      }
       if (logprobs) choice.entries = [...(choice.entries ?? []), ...logprobs.content];
       if (token_ids) choice.token_ids = [...(choice.token_ids ?? []), ...token_ids];
       if (finish_reason) Object.assign(choice, { finish_reason, stop_reason });
@@ -48,7 +53,8 @@ function joined(chunks) {
   return choices;
 }
 const flat = (choice) => ({
-  content: choice.message.content, entries: choice.logprobs?.content ?? null, token_ids: choice.token_ids,
+  content: choice.message.content ?? '', reasoning: choice.message.reasoning ?? '',
+  calls: (choice.message.tool_calls ?? []).map((call) => call.function), entries: choice.logprobs?.content ?? null, token_ids: choice.token_ids,
   finish_reason: choice.finish_reason, stop_reason: choice.stop_reason,
 });
 
@@ -139,6 +145,78 @@ test('a stream carries the same content, entries and ids as the whole reply, for
   }
 });
 
+const weather = {
+  type: 'function',
+  function: { name: 'get_weather', description: 'Get the weather for a city.',
+    parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] } },
+};
+const add = {
+  type: 'function',
+  function: { name: 'add', description: 'Add two numbers.',
+    parameters: { type: 'object', properties: { a: { type: 'number' }, b: { type: 'number' } }, required: ['a', 'b'] } },
+};
+
+test('reasoning stands apart from the answer, and its tokens are counted', async () => {
+  const body = { model: 'demo', messages: [{ role: 'user', content: 'What is the capital of Japan?' }], temperature: 0, logprobs: true, top_logprobs: 1, return_token_ids: true };
+  const whole = await chat(body);
+  const [choice] = whole.choices;
+  assert.equal(choice.message.reasoning, 'The user asks for the capital of Japan. It is Tokyo.');
+  assert.equal(choice.message.content, 'The capital of Japan is Tokyo.');
+  // Entries cover all tokens, reasoning too.
+  assert.match(bytes(choice.logprobs.content).toString(), /^<think>\n[^]*<\/think>\n\nThe capital of Japan is Tokyo\.$/);
+  const [open, close] = [1530, 1531].map((id) => choice.token_ids.indexOf(id));
+  assert.equal(whole.usage.completion_tokens_details.reasoning_tokens, close - open - 1);
+  const chunks = await stream({ ...body, stream_options: { include_usage: true } });
+  assert.deepEqual(joined(chunks), [flat(choice)]);
+  assert.deepEqual(chunks.at(-1).usage.completion_tokens_details, whole.usage.completion_tokens_details);
+
+  const [hidden] = (await chat({ ...body, include_reasoning: false })).choices;
+  assert.deepEqual([hidden.message.reasoning, hidden.message.content, hidden.logprobs, hidden.token_ids], [null, choice.message.content, null, null]);
+  const shown = await stream({ ...body, include_reasoning: false });
+  assert.equal(joined(shown)[0].content, choice.message.content);
+  assert.ok(shown.every((chunk) => !('reasoning' in chunk.choices[0].delta) && chunk.choices[0].logprobs === null));
+  // A budget that ends inside the reasoning.
+  const [cut] = (await chat({ ...body, max_tokens: 6 })).choices;
+  assert.deepEqual([cut.message.content, cut.finish_reason], [null, 'length']);
+  assert.ok(choice.message.reasoning.startsWith(cut.message.reasoning));
+});
+
+test('a tool is called, streamed and not, and its result answered', async () => {
+  const messages = [{ role: 'user', content: 'What is the weather in Paris?' }];
+  const body = { model: 'demo', messages, tools: [weather, add], temperature: 0, logprobs: true };
+  const whole = await chat(body);
+  const [choice] = whole.choices;
+  assert.equal(choice.finish_reason, 'tool_calls');
+  assert.equal(choice.message.content, null);
+  assert.equal(choice.message.reasoning, 'The user wants the weather in Paris. I will call get_weather.');
+  const [call] = choice.message.tool_calls;
+  assert.match(call.id, /^chatcmpl-tool-[0-9a-f]{32}$/);
+  assert.deepEqual([call.type, call.function.name, JSON.parse(call.function.arguments)], ['function', 'get_weather', { city: 'Paris' }]);
+  assert.deepEqual(joined(await stream(body)), [flat(choice)]);
+  const helped = await client.chat.completions.stream(body).finalChatCompletion();
+  assert.deepEqual(helped.choices[0].message.tool_calls[0].function, call.function);
+  assert.equal(helped.choices[0].finish_reason, 'tool_calls');
+
+  const [quietly] = (await chat(ask('Add 123 and 456.', { tools: [weather, add] }))).choices;
+  assert.deepEqual(JSON.parse(quietly.message.tool_calls[0].function.arguments), { a: 123, b: 456 });
+  const [untouched] = (await chat(ask('What do bees make?', { tools: [weather] }))).choices;
+  assert.deepEqual([untouched.message.content, untouched.finish_reason, 'tool_calls' in untouched.message], ['Bees make honey.', 'stop', false]);
+  const [none] = (await chat({ ...body, tool_choice: 'none' })).choices;
+  assert.equal(none.finish_reason, 'stop');
+  assert.match(none.message.content, /^<tool_call>/, 'with none the text of a call is content');
+
+  const [answer] = (await chat({
+    ...body, ...quiet,
+    messages: [
+      { role: 'user', content: 'What is the weather in Lisbon?' },
+      { role: 'assistant', content: null, tool_calls: [{ id: 'c1', type: 'function', function: { name: 'get_weather', arguments: '{"city": "Lisbon"}' } }] },
+      { role: 'tool', tool_call_id: 'c1', content: '{"temperature": 21, "sky": "sunny"}' },
+    ],
+    tools: [weather],
+  })).choices;
+  assert.equal(answer.message.content, 'It is sunny and 21 degrees in Lisbon.');
+});
+
 test("the client's own stream helper puts the answer together", async () => {
   const runner = client.chat.completions.stream(ask('What is the capital of France?', { logprobs: true, top_logprobs: 1, n: 2 }));
   const whole = await runner.finalChatCompletion();
@@ -182,11 +260,17 @@ test('selected ids are reported in their order, and nothing else', async () => {
   });
 });
 
-test('split characters: bytes rebuild the content, and fragments show nothing', async () => {
-  const { choices } = await chat(ask('kq', { temperature: 1.6, seed: 4, max_tokens: 120, ignore_eos: true, logprobs: true, top_logprobs: 2, skip_special_tokens: false }));
+test('split characters: bytes rebuild the content, and fragments show nothing', async () => {  // R29
+  const { tokens } = (await cluster.post('/tokenize', { prompt: '龘', add_special_tokens: false })).json();
+  assert.equal(tokens.length, 3, 'a token a byte');
+  const body = ask('x', { temperature: 2, seed: 4, max_tokens: 90, allowed_token_ids: tokens, logprobs: true, top_logprobs: 2 });
+  const { choices } = await chat(body);
   const entries = choices[0].logprobs.content;
   assert.equal(bytes(entries).toString('utf8'), choices[0].message.content);
-  assert.ok(entries.some((entry) => Buffer.from(entry.bytes).toString() !== entry.token), 'a character was split');
+  assert.ok(choices[0].message.content.includes('龘'));
+  assert.ok(entries.some((entry) => entry.token === '' && entry.bytes.length === 1), 'a fragment');
+  assert.ok(entries.some((entry) => entry.token === '龘' && entry.bytes.length === 1), 'the byte that completes it');
+  assert.deepEqual(joined(await stream(body))[0].entries, entries);
 });
 
 test('the final message goes on, and can be repeated in front', async () => {

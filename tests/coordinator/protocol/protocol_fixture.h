@@ -44,6 +44,7 @@ struct ProtocolFixture : ::testing::Test {
   // Ids that the tokenizer does not know are no text.
   mutable GrammarCache grammars{GrammarVocabulary::from_tokenizer(*tokenizer, 300, {256, 257}).value(), 64u << 20};
   ChatTemplates templates = tiny_templates();
+  OutputFormat output_format;
 
   Result<GenerationPlan> plan(const std::string& body) const {
     Result<CompletionsRequest> request = parse_completions_request(body);
@@ -53,7 +54,7 @@ struct ProtocolFixture : ::testing::Test {
   Result<GenerationPlan> chat_plan(const std::string& body) const {
     Result<ChatRequest> request = parse_chat_request(body);
     if (!request) return request.error();
-    return plan_chat(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars}, templates);
+    return plan_chat(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars, output_format}, templates);
   }
   Result<GenerationPlan> responses_plan(const std::string& body) const {
     Result<ResponsesRequest> request = parse_responses_request(body);
