@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -112,13 +111,11 @@ class ReferenceParser {
         bracket = false;
       }
       Call call;
-      std::smatch named;
-      const std::string rest(text_.substr(head, 4096));
-      static const std::regex kNamed(
-          "^[ \\t\\r\\n]*([A-Za-z0-9_.-]+)(\\[CALL_ID\\][A-Za-z0-9_.-]*)?(\\[ARGS\\])?[ \\t\\r\\n]*\\{");
-      if (bracket && std::regex_search(rest, named, kNamed) && named.length() <= 1025) {
-        call = read_arguments(head + named.length() - 1);
-        call.name = named[1];
+      if (const size_t named = bracket ? skip_named_head(head, &call.name) : head;
+          named > head && named - head <= 1024 && is(named, "{")) {
+        const std::string name = call.name;
+        call = read_arguments(named);
+        call.name = name;
         call.head = head;
       }
       const bool alone = call.head != std::string::npos;
@@ -240,6 +237,25 @@ class ReferenceParser {
       call.broken = broken.at < text_.size();
     }
     return call;
+  }
+
+  // Behind a call's name and its marks, where its arguments should begin.
+  size_t skip_named_head(size_t at, std::string* name) const {
+    const auto word = [&](size_t begin) {
+      size_t end = begin;
+      while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) ||
+                                    std::string_view("_-.").find(text_[end]) != std::string_view::npos)) {
+        ++end;
+      }
+      return end;
+    };
+    const size_t begin = skip(at);
+    size_t end = word(begin);
+    if (end == begin) return at;
+    *name = text_.substr(begin, end - begin);
+    if (is(end, "[CALL_ID]")) end = word(end + 9);
+    if (is(end, "[ARGS]")) end += 6;
+    return skip(end);
   }
 
   // An object that is all arguments.
