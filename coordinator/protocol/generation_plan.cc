@@ -97,6 +97,22 @@ PromptScoring prompt_scoring(const GenerationRequest& request, const EndpointRul
   return scoring;
 }
 
+/// A plain reply keeps the JSON of all its scores: a batch may not make it larger than a server can hold.
+Status check_scored_size(const GenerationPlan& plan, const ProtocolLimits& limits, const EndpointRules& rules) {
+  if (!plan.prompt_scoring.any() || plan.stream) return Ok{};
+  int64_t values = 0, shown = 0;
+  for (const PlannedPrompt& prompt : plan.prompts) {
+    const int64_t copies = rules.echo_is_prompt ? plan.n : 1;
+    shown += copies;
+    values += copies * static_cast<int64_t>(prompt.ids.size()) * (plan.prompt_scoring.most_alternatives() + 1);
+  }
+  if (shown == 1 || values <= limits.max_prompt_values) return Ok{};
+  return invalid_argument(rules.prompt_field,
+                          fmt::format("{}: the reply would hold {} prompt logprobs, at most {} in one; send fewer "
+                                      "prompts, choices or alternatives",
+                                      rules.prompt_field, values, limits.max_prompt_values));
+}
+
 OutputOptions output_options(GenerationRequest& request) {
   return {.skip_special_tokens = request.skip_special_tokens,
           .stop = std::move(request.stop),
@@ -192,7 +208,9 @@ Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<Planned
                                  std::shared_ptr<const CompiledGrammar> grammar, const ValidationContext& context,
                                  const EndpointRules& rules) {
   GenerationPlan plan{.prompts = std::move(prompts), .n = request.n.value_or(1)};
+  plan.stream = request.stream;
   plan.prompt_scoring = prompt_scoring(request, rules);
+  HELIOS_RETURN_IF_ERROR(check_scored_size(plan, context.limits, rules));
   Result<std::vector<SequenceRequest>> sequences = make_sequences(request, plan, context, rules);
   if (!sequences) return sequences.error();
   for (SequenceRequest& sequence : *sequences) sequence.grammar = grammar;
@@ -200,7 +218,6 @@ Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<Planned
   plan.output = output_options(request);
   plan.output.keep_terminating_entry = plan.prompt_scoring.echo_alternatives.has_value();
   plan.echo = request.echo;
-  plan.stream = request.stream;
   plan.stream_interval = request.stream_interval.value_or(1);
   plan.stream_options = request.stream_options;
   plan.logprobs = request.logprobs.has_value();

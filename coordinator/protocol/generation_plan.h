@@ -30,6 +30,7 @@ struct ProtocolLimits {
   int64_t max_choices = 2048;  // prompts x n
   int64_t max_stop_strings = 64;
   int64_t max_stop_bytes = 65536;
+  int64_t max_prompt_values = 1 << 21;  // reported of all prompts of a reply; some 150 MB of JSON. A single one may exceed
 };
 
 /// Borrowed for a request's validation; all of it outlives the server's connections.

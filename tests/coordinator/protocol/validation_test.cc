@@ -223,6 +223,16 @@ TEST_F(Validation, APlanSaysHowItsPromptIsScored) {  // R46
   EXPECT_TRUE(accepted(R"({"prompt":"ab","echo":true,"max_tokens":0})").sequences.empty());
 }
 
+TEST_F(Validation, ABatchOfScoredPromptsHasABoundASinglePromptHasNone) {
+  capabilities.prompt_scoring = true;
+  limits.max_prompt_values = 12;
+  accepted(R"({"prompt":["abc","def"],"prompt_logprobs":1})");
+  accepted(R"({"prompt":"abcdefghijkl","prompt_logprobs":20})");
+  accepted(R"({"prompt":["abcd","def"],"echo":true,"logprobs":1,"stream":true})");
+  expect_refused({{R"({"prompt":["abcd","def"],"prompt_logprobs":1})", 400, "prompt", "14 prompt logprobs, at most 12"},
+                  {R"({"prompt":"abcd","n":2,"echo":true,"logprobs":1})", 400, "prompt", "16 prompt logprobs"}});
+}
+
 TEST_F(Validation, OffsetsLeaveOutWhatTheTokenizerPutAroundAText) {
   capabilities.prompt_scoring = true;
   tokenizer = load_tiny_tokenizer(true);
