@@ -324,6 +324,16 @@ test('a chat carries its prompt\'s scores at the top', async () => {  // R46
   assert.deepEqual(second.prompt_logprobs, plain.prompt_logprobs);
 });
 
+test('a grammar holds behind a scored prompt, and the tokens are the same', async () => {
+  for (const structured_outputs of [{ choice: ['red', 'green tea'] }, { regex: '[ab]{3}c' }]) {
+    const body = { prompt: harbour, max_tokens: 20, temperature: 1, seed: 3, logprobs: 2, structured_outputs };
+    const [free] = (await cluster.complete(body)).choices;
+    const [scored] = (await cluster.complete({ ...body, prompt_logprobs: 1 })).choices;
+    assert.match(free.text, /^(red|green tea|[ab]{3}c)$/);
+    assert.deepEqual([scored.text, scored.logprobs], [free.text, free.logprobs]);
+  }
+});
+
 test('full contexts and a burst are scored; who leaves frees the place', async () => {
   const full = Array.from({ length: 2048 }, (_, i) => (i * 37) % 1500);
   const bodies = [
