@@ -91,16 +91,12 @@ Answer Api::responses(const HttpRequest& http, WakeUp wake) {
   if (!request) return error_reply(request.error());
   if (Status known = check_model(request->model, parts_.model); !known) return error_reply(known.error());
   if (request->previous_response_id) return error_reply(response_not_found());
-  ParsedOutput parsed;
   const Endpoint endpoint{
       .id_prefix = "resp_",
       .plan =
-          [&](const ValidationContext& context) {
-            return plan_responses(*request, context, parts_.chat_templates, parts_.output_format, &parsed);
-          },
+          [&](const ValidationContext& context) { return plan_responses(*request, context, parts_.chat_templates); },
       .format = [&](const GenerationPlan& plan, ReplyHeader header) -> std::unique_ptr<ReplyFormat> {
-        return std::make_unique<ResponsesFormat>(plan.stream, std::move(header), std::move(request->echoed), parsed,
-                                                 parts_.tokenizer);
+        return std::make_unique<ResponsesFormat>(plan, std::move(header), std::move(request->echoed), parts_.tokenizer);
       },
       .prompt_tokens_details = true};
   return generate(http, std::move(wake), request->model, endpoint);

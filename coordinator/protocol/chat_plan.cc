@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "coordinator/parser/reasoning_parser.h"
 #include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/structured_output.h"
 #include "coordinator/protocol/validation.h"
@@ -88,15 +87,6 @@ Result<OutputParsing> plan_parsing(const ChatRequest& request, const ToolChoice&
 
 }  // namespace
 
-void prepare_for_parser(const OutputFormat& format, bool in_reasoning, const Tokenizer& tokenizer,
-                        OutputOptions* output) {
-  for (const std::string_view delimiter : delimiters(format)) {
-    const std::optional<TokenId> id = tokenizer.find_piece(delimiter);
-    if (id && tokenizer.is_special(*id)) output->shown_tokens.push_back(*id);
-  }
-  if (in_reasoning) output->stops_after = kThinkClose;
-}
-
 Result<PlannedPrompt> plan_rendered(const std::string& text, const GenerationRequest& request,
                                     const ValidationContext& context, const EndpointRules& rules) {
   const int64_t limit = context_limit(context.capabilities);
@@ -146,8 +136,7 @@ Result<GenerationPlan> plan_chat(ChatRequest request, const ValidationContext& c
   }
   Result<GenerationPlan> plan = make_plan(request, std::move(prompts), std::move(*grammar), context, rules);
   if (!plan) return plan;
-  prepare_for_parser(parsing->format, parsing->in_reasoning, context.tokenizer, &plan->output);
-  plan->parsing = *parsing;
+  set_parsing(*parsing, context.tokenizer, &*plan);
   return plan;
 }
 

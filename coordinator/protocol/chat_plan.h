@@ -15,8 +15,4 @@ Result<GenerationPlan> plan_chat(ChatRequest request, const ValidationContext& c
 Result<PlannedPrompt> plan_rendered(const std::string& text, const GenerationRequest& request,
                                     const ValidationContext& context, const EndpointRules& rules);
 
-/// A parser's delimiters have to reach it, and stop strings have to wait for the answer (wire formats, 1.6).
-void prepare_for_parser(const OutputFormat& format, bool in_reasoning, const Tokenizer& tokenizer,
-                        OutputOptions* output);
-
 }  // namespace helios

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "coordinator/parser/reasoning_parser.h"
 #include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/validation.h"
 
@@ -224,6 +225,15 @@ Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<Planned
   plan.return_token_ids = request.return_token_ids;
   plan.request_id = request.request_id.value_or("");
   return plan;
+}
+
+void set_parsing(const OutputParsing& parsing, const Tokenizer& tokenizer, GenerationPlan* plan) {
+  plan->parsing = parsing;
+  for (const std::string_view delimiter : delimiters(parsing.format)) {
+    const std::optional<TokenId> id = tokenizer.find_piece(delimiter);
+    if (id && tokenizer.is_special(*id)) plan->output.shown_tokens.push_back(*id);
+  }
+  if (parsing.in_reasoning) plan->output.stops_after = kThinkClose;
 }
 
 uint64_t choice_seed(uint64_t seed, int64_t i) {

@@ -59,7 +59,7 @@ struct PromptScoring {
   int32_t most_alternatives() const { return std::max(echo_alternatives.value_or(0), list_alternatives.value_or(0)); }
 };
 
-/// How a reply's text is told apart, and what of it the client wants. Chat only; by default all of it is content.
+/// How a reply's text is told apart, and what of it the client wants. By default all of it is content.
 struct OutputParsing {
   OutputFormat format;
   bool in_reasoning = false;  // the prompt ends inside reasoning
@@ -123,6 +123,10 @@ Error too_long(int64_t prompt_tokens, const GenerationRequest& request, int64_t 
 Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<PlannedPrompt> prompts,
                                  std::shared_ptr<const CompiledGrammar> grammar, const ValidationContext& context,
                                  const EndpointRules& rules);
+
+/// The plan's texts are parsed so: delimiters reach the parser though they be special tokens, and stop strings wait for
+/// the answer.
+void set_parsing(const OutputParsing& parsing, const Tokenizer& tokenizer, GenerationPlan* plan);
 
 /// Seed of choice `i` of a request with seed `seed`: the seed itself for the first, independent streams for the others.
 uint64_t choice_seed(uint64_t seed, int64_t i);

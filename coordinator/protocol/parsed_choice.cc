@@ -26,8 +26,7 @@ ParsedDelta ParsedChoice::push(const OutputDelta& delta) {
         add_call_piece(std::move(piece), &out);
     }
   }
-  token_starts_.insert(token_starts_.end(), delta.token_starts.begin(), delta.token_starts.end());
-  count_reasoning(delta.finish.has_value());
+  reasoning_tokens_.push(delta.token_starts, parser_, delta.finish.has_value());
   return out;
 }
 
@@ -45,17 +44,6 @@ void ParsedChoice::add_call_piece(OutputPiece piece, ParsedDelta* out) {
     call.arguments += piece.text;
   } else if (call.name.empty() && call.arguments.empty()) {
     out->calls.pop_back();  // an end alone tells a chat client nothing
-  }
-}
-
-/// A token is reasoning once the parser has decided its first byte: it starts no earlier than the reasoning, and
-/// before its end.
-void ParsedChoice::count_reasoning(bool at_end) {
-  while (!token_starts_.empty() && (at_end || token_starts_.front() < parser_.decided())) {
-    const int64_t start = token_starts_.front();
-    token_starts_.pop_front();
-    const int64_t begin = parser_.reasoning_begin(), end = parser_.reasoning_end();
-    if (begin >= 0 && start >= begin && (end < 0 || start < end)) ++reasoning_tokens_;
   }
 }
 

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
 #include "coordinator/output/sequence_output.h"
 #include "coordinator/parser/output_parser.h"
 #include "coordinator/protocol/generation_plan.h"
+#include "coordinator/protocol/reasoning_tokens.h"
 
 namespace helios {
 
@@ -35,18 +35,16 @@ class ParsedChoice {
   /// Whole or not.
   int64_t num_calls() const { return num_calls_; }
   /// Tokens whose text starts between the reasoning's delimiters.
-  int64_t reasoning_tokens() const { return reasoning_tokens_; }
+  int64_t reasoning_tokens() const { return reasoning_tokens_.count(); }
 
  private:
   void add_call_piece(OutputPiece piece, ParsedDelta* out);
-  void count_reasoning(bool at_end);
 
   const bool parallel_calls_;
   OutputParser parser_;
   std::vector<OutputPiece> pieces_;   // scratch
-  std::deque<int64_t> token_starts_;  // of tokens whose text is not decided yet
   int64_t num_calls_ = 0;
-  int64_t reasoning_tokens_ = 0;
+  ReasoningTokens reasoning_tokens_;
 };
 
 }  // namespace helios

@@ -67,28 +67,37 @@ void constrain_to_calls(ResponsesRequest& request, const OutputFormat& of_server
 }
 
 // Row 12.
-Status check_tools(const ResponsesRequest& request, const OutputFormat& of_server, bool constrained) {
-  using Kind = ToolChoice::Kind;
+
+/// How the text is told apart. `constrained`: a grammar says what it has to be, from its first token on.
+Result<OutputParsing> plan_parsing(const ResponsesRequest& request, bool constrained, std::string_view prompt,
+                                   const OutputFormat& of_server) {
   const ToolChoice& choice = request.tool_choice;
   const bool forced = forces_calls(request);
   if (forced && request.tools.empty()) return invalid_argument("tool_choice", "tool_choice needs tools");
-  if (!reads_calls(request)) return Ok{};
   const auto is_chosen = [&](const ToolSignature& tool) { return tool.name == choice.name; };
-  if (choice.kind == Kind::kNamed && std::ranges::none_of(request.tools, is_chosen)) {
+  if (choice.kind == ToolChoice::Kind::kNamed && std::ranges::none_of(request.tools, is_chosen)) {
     return invalid_argument("tool_choice", "tool_choice names a function that is not in tools");
   }
-  if (of_server.tools == ToolFormat::kNone) {
-    return invalid_argument(
-        "tools",
-        "tools: this server reads no tool calls of its model; start it with --tool-call-parser NAME, or "
-        "send tool_choice \"none\"");
+  if (reads_calls(request) && of_server.tools == ToolFormat::kNone) {
+    return invalid_argument("tools",
+                            "tools: this server cannot read tool calls of this model; start it with "
+                            "--tool-call-parser NAME, or send tool_choice \"none\"");
   }
-  if (constrained && !forced) {
+  if (reads_calls(request) && constrained && !forced) {
     return not_implemented("tools",
                            "tools: a text that is constrained cannot hold calls in this version; send "
                            "tool_choice \"none\" with the constraint");
   }
-  return Ok{};
+  OutputParsing parsing{.in_reasoning = starts_in_reasoning(of_server.reasoning, prompt),
+                        .parallel_tool_calls = request.parallel_tool_calls};
+  if (parsing.in_reasoning && constrained) {
+    return not_implemented(forced ? "tool_choice" : "text.format",
+                           "the prompt ends inside reasoning, and a constraint on the text behind it is not built in "
+                           "this version; send reasoning.effort \"none\"");
+  }
+  if (!constrained) parsing.format.reasoning = of_server.reasoning;
+  if (reads_calls(request)) parsing.format.tools = of_server.tools;
+  return parsing;
 }
 
 /// A value as a client writes it: the shortest that reads back as the same 32-bit number.
@@ -110,34 +119,26 @@ ApiError response_not_found() {
 }
 
 Result<GenerationPlan> plan_responses(ResponsesRequest& request, const ValidationContext& context,
-                                      const ChatTemplates& templates, const OutputFormat& of_server,
-                                      ParsedOutput* parsed) {
+                                      const ChatTemplates& templates) {
   HELIOS_RETURN_IF_ERROR(check_before_prompt(request, context, kRules));
   if (request.refused) return *request.refused;
   const Result<std::string> text = render_conversation(request.conversation, templates);
   if (!text) return text.error();
   HELIOS_RETURN_IF_ERROR(check_include(request, context.capabilities));
-  constrain_to_calls(request, of_server);
+  constrain_to_calls(request, context.output_format);
   Result<std::shared_ptr<const CompiledGrammar>> grammar = check_after_prompt(request, context, kRules);
   if (!grammar) return grammar.error();
-  const bool constrained = *grammar != nullptr;
-  HELIOS_RETURN_IF_ERROR(check_tools(request, of_server, constrained));
+  const Result<OutputParsing> parsing = plan_parsing(request, *grammar != nullptr, *text, context.output_format);
+  if (!parsing) return parsing.error();
   HELIOS_RETURN_IF_ERROR(check_token_ids(request, context.capabilities.vocab_size));
   Result<PlannedPrompt> prompt = plan_rendered(*text, request, context, kRules);
   if (!prompt) return prompt.error();
-
-  // A constraint holds from the first token on: there is no reasoning before it.
-  *parsed = {.format = {constrained ? ReasoningFormat::kNone : of_server.reasoning,
-                        reads_calls(request) ? of_server.tools : ToolFormat::kNone},
-             .one_call = !request.parallel_tool_calls};
-  parsed->in_reasoning = starts_in_reasoning(parsed->format.reasoning, *text);
   request.echoed.temperature = number_json(request.temperature, context.defaults.temperature);
   request.echoed.top_p = number_json(request.top_p, context.defaults.top_p);
   std::vector<PlannedPrompt> prompts;
   prompts.push_back(std::move(*prompt));
   Result<GenerationPlan> plan = make_plan(request, std::move(prompts), std::move(*grammar), context, kRules);
-  if (!plan) return plan.error();
-  prepare_for_parser(parsed->format, parsed->in_reasoning, context.tokenizer, &plan->output);
+  if (plan) set_parsing(*parsing, context.tokenizer, &*plan);
   return plan;
 }
 

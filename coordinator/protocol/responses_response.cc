@@ -8,13 +8,13 @@
 
 namespace helios {
 
-ResponsesFormat::ResponsesFormat(bool stream, ReplyHeader header, ResponsesEcho echoed, const ParsedOutput& parsed,
+ResponsesFormat::ResponsesFormat(const GenerationPlan& plan, ReplyHeader header, ResponsesEcho echoed,
                                  const Tokenizer& tokenizer)
-    : stream_(stream),
+    : stream_(plan.stream),
       header_(std::move(header)),
       echoed_(std::move(echoed)),
-      one_call_(parsed.one_call),
-      parser_(parsed.format, parsed.in_reasoning),
+      parallel_calls_(plan.parsing.parallel_tool_calls),
+      parser_(plan.parsing.format, plan.parsing.in_reasoning),
       output_(tokenizer, numbered_) {}
 
 Status ResponsesFormat::take(int64_t, const OutputDelta& delta, const ChoiceProgress&, std::string& events) {
@@ -30,14 +30,13 @@ Status ResponsesFormat::take(int64_t, const OutputDelta& delta, const ChoiceProg
           type, [this](JsonWriter& json) { write_response(json.key("response"), "in_progress", nullptr, ""); }, out);
     }
   }
-  const bool was_reasoning = parser_.in_reasoning();
   entries_.push(delta.entries);
   parser_.push(delta.text, &pieces_);
-  if (was_reasoning || parser_.in_reasoning()) reasoning_tokens_ += static_cast<int64_t>(delta.token_ids.size());
   if (delta.finish) {
     parser_.finish(&pieces_);
     cut_off_ = delta.finish->reason == "length";
   }
+  reasoning_tokens_.push(delta.token_starts, parser_, delta.finish.has_value());
   if (Status status = take_pieces(out); !status) return give_up(std::move(status));
   if (delta.finish) output_.finish(!cut_off_, out);
   begun_ = true;
@@ -46,7 +45,7 @@ Status ResponsesFormat::take(int64_t, const OutputDelta& delta, const ChoiceProg
 
 Status ResponsesFormat::take_pieces(std::string* out) {
   for (const OutputPiece& piece : pieces_) {
-    if (one_call_ && piece.tool_index > 0) continue;
+    if (!parallel_calls_ && piece.tool_index > 0) continue;
     HELIOS_RETURN_IF_ERROR(output_.take(piece, entries_, out));
   }
   pieces_.clear();
@@ -110,7 +109,11 @@ void ResponsesFormat::write_response(JsonWriter& json, std::string_view status, 
     json.key("cached_tokens").integer(usage->cached_tokens.value_or(0)).key("cache_write_tokens").integer(0);
     json.end_object();
     json.key("output_tokens").integer(usage->completion_tokens);
-    json.key("output_tokens_details").begin_object().key("reasoning_tokens").integer(reasoning_tokens_).end_object();
+    json.key("output_tokens_details")
+        .begin_object()
+        .key("reasoning_tokens")
+        .integer(reasoning_tokens_.count())
+        .end_object();
     json.key("total_tokens").integer(usage->prompt_tokens + usage->completion_tokens).end_object();
   } else {
     json.null();

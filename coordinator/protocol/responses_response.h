@@ -11,9 +11,10 @@
 #include "coordinator/output/sequence_output.h"
 #include "coordinator/parser/output_parser.h"
 #include "coordinator/protocol/content_entries.h"
+#include "coordinator/protocol/generation_plan.h"
+#include "coordinator/protocol/reasoning_tokens.h"
 #include "coordinator/protocol/reply_format.h"
 #include "coordinator/protocol/responses_output.h"
-#include "coordinator/protocol/responses_plan.h"
 #include "coordinator/protocol/responses_request.h"
 #include "coordinator/tokenizer/tokenizer.h"
 
@@ -22,9 +23,8 @@ namespace helios {
 /// Source: wire formats, 5.2 to 5.6.
 class ResponsesFormat final : public ReplyFormat {
  public:
-  /// `stream`: the events are wanted. `tokenizer` outlives this object.
-  ResponsesFormat(bool stream, ReplyHeader header, ResponsesEcho echoed, const ParsedOutput& parsed,
-                  const Tokenizer& tokenizer);
+  /// `plan` and `tokenizer` outlive this object.
+  ResponsesFormat(const GenerationPlan& plan, ReplyHeader header, ResponsesEcho echoed, const Tokenizer& tokenizer);
 
   Status take(int64_t index, const OutputDelta& delta, const ChoiceProgress& progress, std::string& events) override;
   void end_stream(const Usage& usage, std::string& events) override;
@@ -40,13 +40,13 @@ class ResponsesFormat final : public ReplyFormat {
   const bool stream_;
   const ReplyHeader header_;
   const ResponsesEcho echoed_;
-  const bool one_call_;
+  const bool parallel_calls_;
   OutputParser parser_;
   ContentEntries entries_;
   ResponseEvents numbered_;
   ResponsesOutput output_;
   std::vector<OutputPiece> pieces_;  // scratch
-  int64_t reasoning_tokens_ = 0;
+  ReasoningTokens reasoning_tokens_;
   bool begun_ = false;
   bool cut_off_ = false;  // by a token limit
 };

@@ -54,14 +54,14 @@ struct ProtocolFixture : ::testing::Test {
   Result<GenerationPlan> chat_plan(const std::string& body) const {
     Result<ChatRequest> request = parse_chat_request(body);
     if (!request) return request.error();
-    return plan_chat(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars, output_format}, templates);
+    return plan_chat(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars, output_format},
+                     templates);
   }
   Result<GenerationPlan> responses_plan(const std::string& body) const {
     Result<ResponsesRequest> request = parse_responses_request(body);
     if (!request) return request.error();
-    ParsedOutput parsed;
-    return plan_responses(*request, {*tokenizer, capabilities, defaults, model, limits, grammars}, templates,
-                          {ReasoningFormat::kThinkTags, ToolFormat::kHermes}, &parsed);
+    return plan_responses(*request, {*tokenizer, capabilities, defaults, model, limits, grammars, output_format},
+                          templates);
   }
 };
 

@@ -93,23 +93,23 @@ TEST(ResponsesTools, BecomeChatsWithTheirOwnBytes) {
 }
 
 struct ResponsesPlan : testing::ProtocolFixture {
-  ChatTemplates thinking{
-      .loaded = *ChatTemplate::from_source(
-          "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking %}<think>{% endif %}"),
-      .reason = ""};
-  ParsedOutput parsed;
+  ResponsesPlan() {
+    output_format = kQwen;
+    templates.loaded = *ChatTemplate::from_source(
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking %}<think>{% endif %}");
+  }
   ResponsesEcho echoed;
 
-  Result<GenerationPlan> plan(const std::string& text, const OutputFormat& of_server = kQwen) {
+  Result<GenerationPlan> plan(const std::string& text) {
     Result<ResponsesRequest> request = parse_responses_request(text);
     if (!request) return request.error();
     Result<GenerationPlan> made = plan_responses(
-        *request, {*tokenizer, capabilities, defaults, model, limits, grammars}, thinking, of_server, &parsed);
+        *request, {*tokenizer, capabilities, defaults, model, limits, grammars, output_format}, templates);
     echoed = request->echoed;
     return made;
   }
-  std::string refused(const std::string& members, const OutputFormat& of_server = kQwen) {
-    const Result<GenerationPlan> made = plan(body(members), of_server);
+  std::string refused(const std::string& members) {
+    const Result<GenerationPlan> made = plan(body(members));
     return made ? "" : made.error().param;
   }
 };
@@ -121,20 +121,22 @@ TEST_F(ResponsesPlan, APlainRequest) {
   EXPECT_EQ(made->sequences[0].sampling.max_tokens, 5);
   EXPECT_FALSE(made->logprobs);
   EXPECT_EQ(echoed.temperature, "0.5");
-  EXPECT_EQ(parsed.format.tools, ToolFormat::kNone);  // no tools, so no calls
-  EXPECT_FALSE(parsed.in_reasoning);
+  EXPECT_EQ(made->parsing.format, (OutputFormat{ReasoningFormat::kThinkTags, ToolFormat::kNone}))
+      << "no tools, no calls";
+  EXPECT_FALSE(made->parsing.in_reasoning);
   EXPECT_EQ(plan(R"({"input":"hi"})")->sequences[0].sampling.max_tokens, 62);  // the rest of the context
 }
 
-TEST_F(ResponsesPlan, ReasoningEffortReachesTheTemplate) {
-  ASSERT_TRUE(plan(body(R"("reasoning":{"effort":"high"},"tools":[{"type":"function","name":"f"}])")).ok());
-  EXPECT_TRUE(parsed.in_reasoning);
-  EXPECT_EQ(parsed.format, kQwen);
-}
-
-TEST_F(ResponsesPlan, TemplateArgumentsReachTheTemplate) {
-  ASSERT_TRUE(plan(body(R"("chat_template_kwargs":{"enable_thinking":true})")).ok());
-  EXPECT_TRUE(parsed.in_reasoning);
+TEST_F(ResponsesPlan, ReasoningEffortAndArgumentsReachTheTemplate) {
+  for (const char* members :
+       {R"("reasoning":{"effort":"high"})", R"("chat_template_kwargs":{"enable_thinking":true})"}) {
+    const Result<GenerationPlan> made =
+        plan(body(members + std::string(R"(,"tools":[{"type":"function","name":"f"}])")));
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_TRUE(made->parsing.in_reasoning);
+    EXPECT_EQ(made->output.stops_after, "</think>");
+    EXPECT_EQ(made->parsing.format, kQwen);
+  }
 }
 
 TEST_F(ResponsesPlan, TheIncludeSwitchesEntriesOn) {
@@ -157,10 +159,11 @@ TEST_F(ResponsesPlan, ConstraintsAndForcedCallsBecomeGrammars) {
   for (const std::string& members :
        {std::string(R"("text":{"format":{"type":"json_schema","name":"n","schema":{"type":"integer"}}})"),
         R"("tool_choice":"required")" + tools, R"("tool_choice":{"type":"function","name":"f"})" + tools}) {
-    const Result<GenerationPlan> made = plan(body(members + R"(,"reasoning":{"effort":"high"})"));
+    const Result<GenerationPlan> made = plan(body(members));
     ASSERT_TRUE(made.ok()) << made.error().message;
     EXPECT_NE(made->sequences[0].grammar, nullptr);
-    EXPECT_FALSE(parsed.in_reasoning) << "the constraint holds from the first token on";
+    const std::string field = refused(members + R"(,"reasoning":{"effort":"high"})");
+    EXPECT_TRUE(field == "text.format" || field == "tool_choice") << "it would hold inside the reasoning: " << field;
   }
 }
 
@@ -194,7 +197,8 @@ TEST_F(ResponsesPlan, NothingIsIgnoredThatChangesTheResult) {
                               R"("text":{"format":{"type":"text"}},"background":false,"prompt":null)"}) {
     EXPECT_EQ(refused(members), "") << members;
   }
-  EXPECT_EQ(refused(R"("tools":[{"type":"function","name":"f"}])", {}), "tools");  // the server has no parser for them
+  output_format = {};
+  EXPECT_EQ(refused(R"("tools":[{"type":"function","name":"f"}])"), "tools");  // the server has no parser for them
 }
 
 // --- replies ---
@@ -206,14 +210,17 @@ struct Reply {
 
 struct ResponsesReply : testing::ProtocolFixture {
   // Each token one delta, as when it is released at once.
-  Reply play(const std::vector<std::string>& tokens, bool stream, const ParsedOutput& parsed, bool logprobs = true,
+  Reply play(const std::vector<std::string>& tokens, bool stream, const OutputParsing& parsing, bool logprobs = true,
              const std::string& finish = "stop") {
-    ResponsesFormat format(stream, {.id = "resp_1", .created = 1767225600, .model = "tiny", .fingerprint = "f"}, {},
-                           parsed, *tokenizer);
+    GenerationPlan plan;
+    plan.stream = stream;
+    plan.parsing = parsing;
+    ResponsesFormat format(plan, {.id = "resp_1", .created = 1767225600, .model = "tiny", .fingerprint = "f"}, {},
+                           *tokenizer);
     std::string events;
     int64_t byte = 0;
     for (size_t i = 0; i < tokens.size(); ++i) {
-      OutputDelta delta{.text = tokens[i], .token_ids = {static_cast<TokenId>(i)}};
+      OutputDelta delta{.text = tokens[i], .token_ids = {static_cast<TokenId>(i)}, .token_starts = {byte}};
       OutputEntry entry{.id = static_cast<TokenId>(i), .text = tokens[i], .bytes = tokens[i], .text_byte = byte};
       entry.logprob = -0.25f * static_cast<float>(i);
       entry.alternatives = {{static_cast<TokenId>('a'), "a", -1.5f}};
@@ -295,7 +302,7 @@ TEST_F(ResponsesReply, TheEventsOfReasoningAMessageAndACall) {
   ASSERT_EQ(completed.at("output").as_array().size(), 3u);
   EXPECT_EQ(completed.at("output").at(2).at("arguments"), "{\"a\": 1}");
   EXPECT_EQ(completed.at("output").at(0).at("content").at(0).at("text"), "Hm.");
-  EXPECT_EQ(completed.at("usage").at("output_tokens_details").at("reasoning_tokens"), 5);
+  EXPECT_EQ(completed.at("usage").at("output_tokens_details").at("reasoning_tokens"), 4);
 }
 
 TEST_F(ResponsesReply, ALimitLeavesTheOpenItemIncomplete) {
@@ -314,11 +321,17 @@ TEST_F(ResponsesReply, ALimitLeavesTheOpenItemIncomplete) {
 TEST_F(ResponsesReply, OnlyTheFirstCallWithoutParallelCalls) {
   const std::string call = "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
   EXPECT_EQ(play({call, call}, false, {kQwen}).response.at("output").as_array().size(), 2u);
-  EXPECT_EQ(play({call, call}, false, {kQwen, false, true}).response.at("output").as_array().size(), 1u);
+  EXPECT_EQ(play({call, call}, false, {.format = kQwen, .parallel_tool_calls = false})
+                .response.at("output")
+                .as_array()
+                .size(),
+            1u);
 }
 
 TEST_F(ResponsesReply, AnErrorInTheStreamIsAnEventAndTheFailedResponse) {
-  ResponsesFormat format(true, {.id = "resp_1"}, {}, {kQwen}, *tokenizer);
+  GenerationPlan plan;
+  plan.stream = true;
+  ResponsesFormat format(plan, {.id = "resp_1"}, {}, *tokenizer);
   std::string events;
   ASSERT_TRUE(format.take(0, {.text = "a", .token_ids = {1}}, {}, events).ok());
   format.fail_stream({Errc::kUnavailable, "a rank is lost", ""}, events);
@@ -327,7 +340,7 @@ TEST_F(ResponsesReply, AnErrorInTheStreamIsAnEventAndTheFailedResponse) {
   EXPECT_EQ(all[all.size() - 2].at("message"), "a rank is lost");
   EXPECT_EQ(all.back().at("response").at("error").at("code"), "server_error");
   // A value that must not be reported, before anything is out: a real status is still possible.
-  ResponsesFormat silent(true, {.id = "resp_2"}, {}, {kQwen}, *tokenizer);
+  ResponsesFormat silent(plan, {.id = "resp_2"}, {}, *tokenizer);
   OutputDelta bad{.text = "a", .token_ids = {1}};
   bad.entries.push_back({.id = 1, .text = "a", .bytes = "a", .text_byte = 0, .logprob = NAN});
   events.clear();
@@ -342,12 +355,12 @@ TEST_F(ResponsesReply, EntriesAreThoseOfContentInEveryList) {
       "<think>\nWell <tool_call>\n</think>\n\n Le me.\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x "
       "y\"}}\n"
       "</tool_call>\n Then <b>é</b> <tool_call> no\n";
-  const ParsedOutput parsed{kQwen};
+  const OutputParsing parsing{kQwen};
   std::mt19937 random(3);
   for (int round = 0; round < 300; ++round) {
     const std::vector<std::string> tokens = cut(text, random, 1 + random() % 9);
     std::vector<OutputPiece> pieces;
-    OutputParser parser(parsed.format, false);
+    OutputParser parser(parsing.format, false);
     parser.push(text, &pieces);
     parser.finish(&pieces);
     std::vector<std::string> expected;  // logprobs of the tokens of each message
@@ -372,7 +385,7 @@ TEST_F(ResponsesReply, EntriesAreThoseOfContentInEveryList) {
       }
       return out;
     };
-    const Reply stream = play(tokens, true, parsed);
+    const Reply stream = play(tokens, true, parsing);
     std::vector<std::string> deltas, done, part_done, item_done, completed, whole;
     std::string texts;
     for (const json::object& event : stream.events) {
@@ -393,7 +406,7 @@ TEST_F(ResponsesReply, EntriesAreThoseOfContentInEveryList) {
       }
     };
     of_response(stream.events.back().at("response"), &completed);
-    of_response(play(tokens, false, parsed).response, &whole);
+    of_response(play(tokens, false, parsing).response, &whole);
     ASSERT_EQ(expected.size(), 2u);
     for (const auto& list : {deltas, done, part_done, item_done, completed, whole}) ASSERT_EQ(list, expected);
   }
