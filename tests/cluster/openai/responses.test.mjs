@@ -147,6 +147,22 @@ test('a function call, and the answer to its output', async () => {
   assert.equal(none.output[0].type, 'message', 'without calls to read, what the model writes is text');
 });
 
+test('calls that must be made, and text of a schema', async () => {
+  for (const tool_choice of ['required', { type: 'function', name: 'get_weather' }]) {
+    const body = ask('Hello!', { ...quiet, tools: [weather], tool_choice, parallel_tool_calls: false, max_output_tokens: 200 });
+    const [call] = (await client.responses.create(body)).output;
+    assert.equal(call.type, 'function_call');
+    assert.equal(call.name, 'get_weather');
+    assert.deepEqual(Object.keys(JSON.parse(call.arguments)), ['city']);
+  }
+  const schema = { type: 'object', properties: { rivers: { type: 'array', items: { enum: ['Rhine', 'Elbe'] }, maxItems: 2 } }, required: ['rivers'], additionalProperties: false };
+  const format = { type: 'json_schema', name: 'rivers', schema, strict: true };
+  const response = await client.responses.create(ask('Name two rivers.', { ...quiet, text: { format }, include, max_output_tokens: 200 }));
+  assert.deepEqual(Object.keys(JSON.parse(response.output_text)), ['rivers']);
+  assert.deepEqual(response.text.format, format);
+  assert.equal(bytes(part(response).logprobs), response.output_text);
+});
+
 test('a limit leaves the response incomplete, streamed too', async () => {
   const body = ask('Name two rivers.', { ...quiet, max_output_tokens: 3, include });
   const response = await client.responses.create(body);
