@@ -157,5 +157,26 @@ TEST(SubmissionBuilder, ACoreWithoutTheBuffersNeverGetsAFlag) {  // R13, R34
   EXPECT_EQ(s.logprob_requested, (std::vector<int32_t>{0, 0, 0, 0}));
 }
 
+TEST(SubmissionBuilder, ScoredLanesCarryTheTokenBehindEachRowAcrossChunks) {  // R38
+  Scheduler scheduler(testing::small_core({.prompt_scoring = true}));  // eight rows a submission
+  for (const auto& [id, prompt] : {std::pair(1, std::vector<TokenId>{10, 11, 12}),
+                                   std::pair(2, std::vector<TokenId>{20, 21, 22, 23, 24, 25, 26})}) {
+    RequestSpec spec = request(prompt, 4, false);
+    spec.prompt_scores = true;
+    scheduler.enqueue(RequestId(id), std::move(spec));
+  }
+  const Submission first = next(scheduler, 1);
+  EXPECT_EQ(first.operation, Operation::kScoredPrefill);
+  EXPECT_EQ(first.prompt_target_tokens, (std::vector<TokenId>{11, 12, kNoTarget, 21, 22, 23, 24, 25}));
+  scheduler.note_decoded(RequestId(1), 3, std::vector<TokenId>{1});
+  scheduler.note_decoded(RequestId(2), 5, {});
+  const RequestId both[] = {RequestId(1), RequestId(2)};
+  scheduler.frame_decoded(both);
+  const Submission decode_step = next(scheduler, 2);
+  EXPECT_EQ(decode_step.operation, Operation::kDecode);
+  EXPECT_TRUE(decode_step.prompt_target_tokens.empty());
+  EXPECT_EQ(next(scheduler, 3).prompt_target_tokens, (std::vector<TokenId>{26, kNoTarget}));
+}
+
 }  // namespace
 }  // namespace helios
