@@ -73,7 +73,10 @@ Result<std::vector<uint32_t>> TokenMask::next(int32_t generated, int64_t vocab_s
 
 Status TokenMask::accept(const TokenEvent& event) {
   if (event.finish == FinishCode::kStopId) return Ok{};  // it ends the text whatever it is in the grammar
-  if (matcher_.accept(event.token)) return Ok{};
+  if (matcher_.accept(event.token)) {
+    matcher_.settle();
+    return Ok{};
+  }
   return Error{Errc::kInternal, fmt::format("token {} came, which the request's grammar does not allow", event.token)};
 }
 

@@ -72,6 +72,8 @@ class GrammarMatcher {
   /// Takes the last `num_tokens` accepted tokens back. False, and nothing changes, when it cannot: there were fewer, or
   /// more than kMaxRollback.
   [[nodiscard]] bool rollback(int num_tokens);
+  /// What was accepted so far stays: none of it can be rolled back, and nothing is kept for that.
+  void settle() { history_.erase(history_.begin(), history_.end() - 1); }
 
  private:
   struct Place {

@@ -12,7 +12,7 @@ constexpr size_t kMaxOpenBytes = 8u << 20;
 constexpr size_t kMaxReadyBytes = 8u << 20;
 // Positions that may be looked at for one mask, which keeps the engine waiting. Ordinary grammars need some hundreds,
 // once.
-constexpr uint64_t kMaxWork = 1u << 20;
+constexpr uint64_t kMaxWork = 1u << 18;
 // Nodes of the vocabulary's tree that one mask may visit: a few whole walks over a large vocabulary.
 constexpr uint64_t kMaxVisits = 8u << 20;
 // Nodes of the vocabulary's tree that compiling may visit: a handful of whole walks.
@@ -53,7 +53,8 @@ Status MaskFinder::fill(ParseStates& states, StateId state, std::span<uint32_t> 
     if (walked_whole_) break;  // whatever other groups allow was found with it
   }
   if (std::all_of(words.begin(), words.end(), [](uint32_t word) { return word == 0; }))
-    return Error{Errc::kUnsupported, "no token of the vocabulary continues the grammar here"};
+    return Error{Errc::kUnsupported,
+                 "no token of the vocabulary continues the grammar here, or it can be read in too many ways"};
   put_ready(state, words.first(vocabulary_.mask_words()));
   return Ok{};
 }

@@ -34,7 +34,7 @@ class ParseStates {
   /// In `count`: the bounds of the counted rule are not applied.
   static constexpr uint32_t kUncounted = 1u << 31;
   /// A state may hold this many positions; a byte that would need more is not taken.
-  static constexpr size_t kMaxPositions = 16384;
+  static constexpr size_t kMaxPositions = 8192;
 
   explicit ParseStates(const Automaton& automaton);
 
