@@ -22,6 +22,13 @@
 
 namespace helios {
 
+/// How many tokens of reasoning a sequence may generate before its close is forced on it.
+struct ThinkingBudget {
+  TokenId open = -1, close = -1;  // the tokens around reasoning
+  int64_t tokens = 0;             // between them, of the generated ones
+  bool in_reasoning = false;      // the prompt ends between them
+};
+
 /// One sequence to generate or to score (one prompt, one choice). Validated against Capabilities by the protocol.
 struct SequenceRequest {
   std::vector<TokenId> prompt;  // 1 <= size, size + max_tokens <= max_model_len
@@ -33,6 +40,7 @@ struct SequenceRequest {
   int32_t num_prompt_logprobs = 0;                 // natural alternatives at every prompt position, 0..20
   int64_t priority = 0;                            // the lower, the earlier; then the order of arrival
   std::string cache_salt;                          // only sequences with the same salt share a cached prefix
+  std::optional<ThinkingBudget> thinking;          // not beside a grammar
   std::shared_ptr<const CompiledGrammar> grammar;  // the text is one of its texts; null: any text
 };
 

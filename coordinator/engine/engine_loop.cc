@@ -4,6 +4,8 @@
 #include "common/base/host_key.h"
 #include "common/base/log.h"
 #include "coordinator/engine/sequence_check.h"
+#include "coordinator/engine/thinking_budget.h"
+#include "coordinator/engine/token_mask.h"
 #include "coordinator/submission/submission_builder.h"
 
 #include <fmt/format.h>
@@ -44,8 +46,16 @@ RequestSpec spec_of(SequenceRequest request) {
           .cache_salt = std::move(request.cache_salt)};
 }
 
+/// Null where a sequence may say anything at any time.
+std::shared_ptr<NextTokens> next_tokens(std::shared_ptr<const CompiledGrammar> grammar,
+                                        const std::optional<ThinkingBudget>& thinking, SamplingParams* sampling) {
+  if (grammar) return std::make_shared<TokenMask>(std::move(grammar), sampling);
+  if (thinking) return std::make_shared<ThinkingBudgetMask>(*thinking, sampling);
+  return nullptr;
+}
+
 /// The tokens after one that the grammar does not know are nobody's.
-void follow_mask(TokenMask& mask, DecodedLane* lane) {
+void follow_mask(NextTokens& mask, DecodedLane* lane) {
   for (size_t i = 0; i < lane->events.size(); ++i) {
     Status accepted = mask.accept(lane->events[i]);
     if (accepted) continue;
@@ -100,12 +110,13 @@ Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vec
     const RequestId id(next_id_.fetch_add(1));
     auto pipe = std::make_shared<SequencePipe>(id, config_.stream_capacity, inbox_);
     const int32_t num_logprobs = request.num_logprobs, num_prompt_logprobs = request.num_prompt_logprobs;
-    const auto grammar = std::move(request.grammar);
+    auto grammar = std::move(request.grammar);
+    const std::optional<ThinkingBudget> thinking = request.thinking;
     RequestSpec spec = spec_of(std::move(request));
     if (auto valid = check_sequence(*core, spec, num_logprobs, num_prompt_logprobs); !valid) return valid.error();
-    auto mask = grammar ? std::make_shared<TokenMask>(grammar, &spec.sampling) : nullptr;
-    sequences.push_back({id, std::move(spec), num_logprobs, num_prompt_logprobs, std::move(mask), pipe, shared_notify,
-                         now});
+    auto mask = next_tokens(std::move(grammar), thinking, &spec.sampling);
+    sequences.push_back(
+        {id, std::move(spec), num_logprobs, num_prompt_logprobs, std::move(mask), pipe, shared_notify, now});
     streams.push_back(std::make_shared<PipeStream>(std::move(pipe)));
   }
   if (auto pushed = inbox_->push(std::move(sequences)); !pushed) return pushed.error();

@@ -71,7 +71,7 @@ Result<std::vector<uint32_t>> TokenMask::next(int32_t generated, int64_t vocab_s
       "min_tokens"};
 }
 
-Status TokenMask::accept(const TokenEvent& event) {
+Status TokenMask::accept(TokenEvent& event) {
   if (event.finish == FinishCode::kStopId) return Ok{};  // it ends the text whatever it is in the grammar
   if (matcher_.accept(event.token)) {
     matcher_.settle();

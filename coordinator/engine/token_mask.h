@@ -12,11 +12,12 @@
 #include "common/base/result.h"
 #include "common/contract/sampling_params.h"
 #include "coordinator/completion/token_event.h"
+#include "coordinator/engine/next_tokens.h"
 #include "coordinator/grammar/compiled_grammar.h"
 
 namespace helios {
 
-class TokenMask {
+class TokenMask final : public NextTokens {
  public:
   /// Takes from `sampling` what a mask settles (allowed_ids), and announces the masks there.
   TokenMask(std::shared_ptr<const CompiledGrammar> grammar, SamplingParams* sampling);
@@ -24,10 +25,10 @@ class TokenMask {
   /// Lane::mask for the token after `generated` others: what the grammar allows, and of that what allowed_ids lists;
   /// where the text may end, EOS and the request's stop ids. `vocab_size`: the core's. The time is bounded.
   /// Errors: kInvalidArgument, naming what leaves no token: the grammar, allowed_token_ids, or min_tokens.
-  Result<std::vector<uint32_t>> next(int32_t generated, int64_t vocab_size);
+  Result<std::vector<uint32_t>> next(int32_t generated, int64_t vocab_size) override;
 
   /// Goes on with a token that came. Errors: kInternal when the mask before it had forbidden it.
-  Status accept(const TokenEvent& event);
+  Status accept(TokenEvent& event) override;
 
  private:
   GrammarMatcher matcher_;

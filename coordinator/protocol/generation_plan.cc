@@ -122,6 +122,19 @@ OutputOptions output_options(GenerationRequest& request) {
           .min_tokens = request.min_tokens.value_or(0)};
 }
 
+/// The prompt ends inside reasoning when it opens one behind the last that it closes. The tokens exist: validation saw.
+std::optional<ThinkingBudget> thinking_budget(const GenerationRequest& request, const std::vector<TokenId>& prompt,
+                                              const Tokenizer& tokenizer) {
+  if (request.thinking_token_budget.value_or(-1) < 0) return std::nullopt;
+  ThinkingBudget budget{.open = *tokenizer.find_piece(kThinkOpen),
+                        .close = *tokenizer.find_piece(kThinkClose),
+                        .tokens = *request.thinking_token_budget};
+  for (const TokenId id : prompt) {
+    if (id == budget.open || id == budget.close) budget.in_reasoning = id == budget.open;
+  }
+  return budget;
+}
+
 Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& request, const GenerationPlan& plan,
                                                     const ValidationContext& context, const EndpointRules& rules) {
   Result<SamplingParams> sampling = sampling_params(request, context);
@@ -144,6 +157,7 @@ Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& req
       }
       sequence.prompt_scores = plan.prompt_scoring.any() && (i == 0 || rules.echo_is_prompt);
       if (sequence.prompt_scores) sequence.num_prompt_logprobs = plan.prompt_scoring.most_alternatives();
+      sequence.thinking = thinking_budget(request, prompt.ids, context.tokenizer);
       sequence.priority = request.priority.value_or(0);
       sequence.cache_salt = request.cache_salt.value_or("");
       sequences.push_back(std::move(sequence));

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "coordinator/parser/reasoning_parser.h"
 #include "coordinator/protocol/api_error.h"
 
 namespace helios {
@@ -182,23 +183,32 @@ Result<std::shared_ptr<const CompiledGrammar>> compile_grammar(GenerationRequest
   return compile_constraint(**output, context);
 }
 
+Status check_thinking_budget(const GenerationRequest& request, const ValidationContext& context) {
+  constexpr std::string_view kField = "thinking_token_budget";
+  if (!request.thinking_token_budget) return Ok{};
+  const int64_t budget = *request.thinking_token_budget;
+  if (context.output_format.reasoning == ReasoningFormat::kNone) {
+    return invalid_argument(kField,
+                            "thinking_token_budget needs a reasoning parser; start the server with "
+                            "--reasoning-parser NAME");
+  }
+  if (budget < -1) return invalid_argument(kField, "thinking_token_budget must be at least 0, or -1 for no limit");
+  if (budget == -1) return Ok{};
+  for (const std::string_view delimiter : {kThinkOpen, kThinkClose}) {
+    const std::optional<TokenId> id = context.tokenizer.find_piece(delimiter);
+    if (id && *id < context.capabilities.vocab_size) continue;
+    return invalid_argument(kField, fmt::format("thinking_token_budget: this model has no token for {}", delimiter));
+  }
+  return Ok{};
+}
+
 Status check_unbuilt(const GenerationRequest& request, const ValidationContext& context) {
   const auto refuse = [](std::string_view field) {
     return not_implemented(field, fmt::format("{} is not built in this version", field));
   };
   if (!request.unbuilt_field.empty()) return refuse(request.unbuilt_field);
   if (request.use_beam_search) return invalid_argument("use_beam_search", "use_beam_search is not supported");
-  if (request.thinking_token_budget) {
-    if (context.output_format.reasoning == ReasoningFormat::kNone) {
-      return invalid_argument("thinking_token_budget",
-                              "thinking_token_budget needs a reasoning parser; start the server with "
-                              "--reasoning-parser NAME");
-    }
-    if (*request.thinking_token_budget < -1) {
-      return invalid_argument("thinking_token_budget", "thinking_token_budget must be at least 0, or -1 for no limit");
-    }
-    if (*request.thinking_token_budget != -1) return refuse("thinking_token_budget");
-  }
+  HELIOS_RETURN_IF_ERROR(check_thinking_budget(request, context));
   if (!request.bad_words.empty()) {
     return not_implemented("bad_words",
                            "bad_words is not built in this version: a word of several tokens cannot be kept from being "

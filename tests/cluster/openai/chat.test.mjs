@@ -217,6 +217,51 @@ test('a tool is called, streamed and not, and its result answered', async () => 
   assert.equal(answer.message.content, 'It is sunny and 21 degrees in Lisbon.');
 });
 
+test('a budget closes the reasoning; the forced token has no entry', async () => {  // R4
+  const body = { model: 'demo', messages: [{ role: 'user', content: 'What is the capital of Japan?' }], temperature: 0, logprobs: true, top_logprobs: 1, return_token_ids: true };
+  const [free] = (await chat(body)).choices;
+  const [open, close] = [1530, 1531];
+  for (const budget of [0, 3, 5]) {
+    const whole = await chat({ ...body, thinking_token_budget: budget });
+    const [choice] = whole.choices;
+    assert.equal(choice.token_ids.indexOf(close), choice.token_ids.indexOf(open) + 1 + budget);
+    assert.deepEqual(choice.token_ids.slice(0, 1 + budget), free.token_ids.slice(0, 1 + budget));
+    assert.equal(whole.usage.completion_tokens_details.reasoning_tokens, budget);
+    assert.equal(choice.finish_reason, 'stop');
+    const entries = choice.logprobs.content;
+    assert.deepEqual(entries.map((entry) => entry.token_id), choice.token_ids.filter((id) => id !== close).slice(0, -1));
+    assert.deepEqual(entries.slice(0, 1 + budget), free.logprobs.content.slice(0, 1 + budget), 'and moves no value before it');  // X1
+    assert.deepEqual(joined(await stream({ ...body, thinking_token_budget: budget })), [flat(choice)]);
+  }
+  for (const budget of [-1, 1000]) {
+    assert.deepEqual((await chat({ ...body, thinking_token_budget: budget })).choices, [free]);
+  }
+  for (const budget of [-2, 2.5, true, '3']) {
+    const reply = await cluster.post(path, { ...body, thinking_token_budget: budget });
+    assert.deepEqual([reply.status, reply.json().error.param], [400, 'thinking_token_budget'], reply.text);
+  }
+  const [completed] = (await cluster.complete({
+    prompt: '<|im_start|>user\nWhat is the capital of Japan?<|im_end|>\n<|im_start|>assistant\n<think>\n',
+    max_tokens: 8, temperature: 0, thinking_token_budget: 2, logprobs: 0, return_token_ids: true,
+  })).choices;
+  assert.equal(completed.token_ids.indexOf(close), 2);
+  assert.equal(completed.logprobs.tokens.length, completed.token_ids.length - 1 - (completed.finish_reason === 'stop'));
+});
+
+test('required and named choices are calls of the tools, whatever the model would say', async () => {
+  const body = { model: 'demo', messages: [{ role: 'user', content: 'What do bees make?' }], tools: [weather, add], temperature: 0, max_tokens: 120, logprobs: true };
+  const [required] = (await chat({ ...body, tool_choice: 'required', parallel_tool_calls: false })).choices;
+  assert.equal(required.finish_reason, 'tool_calls', JSON.stringify(required.message));
+  assert.equal(required.message.tool_calls.length, 1);
+  assert.ok(['get_weather', 'add'].includes(required.message.tool_calls[0].function.name));
+  assert.deepEqual(joined(await stream({ ...body, tool_choice: 'required', parallel_tool_calls: false })), [flat(required)]);
+  const [named] = (await chat({ ...body, tool_choice: { type: 'function', function: { name: 'add' } } })).choices;
+  assert.equal(named.message.tool_calls[0].function.name, 'add');
+  assert.equal(named.finish_reason, 'stop');
+  const { a, b } = JSON.parse(named.message.tool_calls[0].function.arguments);
+  assert.ok(typeof a === 'number' && typeof b === 'number');
+});
+
 test("the client's own stream helper puts the answer together", async () => {
   const runner = client.chat.completions.stream(ask('What is the capital of France?', { logprobs: true, top_logprobs: 1, n: 2 }));
   const whole = await runner.finalChatCompletion();

@@ -114,6 +114,49 @@ TEST_F(EngineMaskTest, MaskedSequencesKeepToTheirGrammarsBesideOthersThatRunAhea
   EXPECT_EQ(ranks_[0]->max_backlog(), 2);
 }
 
+// R4: the close that a budget forces has no logprobs; all else is as without a budget.
+TEST_F(EngineMaskTest, ABudgetOfReasoningForcesItsClose) {
+  start_ready();
+  SequenceRequest free = request(3, 12);
+  free.logprobs = true;
+  SequenceRequest budgeted = free;
+  const TokenId kNever = 98;
+  const std::vector<TokenId> toy = expected_tokens(free);
+  ASSERT_EQ(std::count(toy.begin(), toy.end(), kNever), 0);
+  // The prompt ends inside reasoning: two tokens, then the close.
+  budgeted.thinking = ThinkingBudget{.open = 97, .close = kNever, .tokens = 2, .in_reasoning = true};
+  // Reasoning that begins with the third token, of which nothing is allowed.
+  SequenceRequest later = free;
+  later.thinking = ThinkingBudget{.open = toy[2], .close = kNever, .tokens = 0, .in_reasoning = false};
+  // Reasoning that never begins, and one that closes itself in time.
+  SequenceRequest never = free, closes = free;
+  never.thinking = ThinkingBudget{.open = 97, .close = kNever, .tokens = 0, .in_reasoning = false};
+  closes.thinking = ThinkingBudget{.open = 97, .close = toy[1], .tokens = 2, .in_reasoning = true};
+  Client client;
+  ASSERT_TRUE(client.submit(*engine_, {free, budgeted, later, never, closes}).ok());
+  const auto& outcomes = client.wait();
+  for (const size_t i : {0, 3, 4}) EXPECT_EQ(ids(outcomes[i]), toy) << i;
+  // What is opened again when the budget is used up is closed at once.
+  const auto is_forced = [&](size_t i, size_t j) {
+    if (i == 1 && j == 2) return true;
+    const TokenId open = i == 1 && j > 2 ? 97 : i == 2 ? toy[2] : -1;
+    return j > 0 && outcomes[i].tokens[j - 1].token == open;
+  };
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    ASSERT_EQ(outcomes[i].tokens.size(), 12u);
+    bool forced_before = false;
+    for (size_t j = 0; j < 12; ++j) {
+      const TokenEvent& event = outcomes[i].tokens[j];
+      EXPECT_EQ(event.forced, is_forced(i, j)) << i << ", " << j;
+      EXPECT_EQ(event.logprobs.has_value(), !event.forced);
+      EXPECT_EQ(event.token == kNever, event.forced) << i << ", " << j;
+      forced_before |= event.forced;
+      EXPECT_TRUE(forced_before || event.token == toy[j]) << i << ", " << j;
+    }
+    EXPECT_EQ(forced_before, i == 1 || i == 2);
+  }
+}
+
 TEST_F(EngineMaskTest, TheEndIsAllowedExactlyWhereTheTextMayEnd) {
   start_ready();
   SequenceRequest r = masked(request(3, 10), regex("no"));

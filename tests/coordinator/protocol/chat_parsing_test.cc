@@ -214,7 +214,7 @@ TEST_F(ChatParsing, ForcedCallsAreAGrammar) {
 
 TEST_F(ChatParsing, WhatTheServerCannotReadIsRefused) {
   with(R"("thinking_token_budget":-1)");
-  expect_refused(R"("thinking_token_budget":5)", 501, "thinking_token_budget", "not built");
+  expect_refused(R"("thinking_token_budget":5)", 400, "thinking_token_budget", "no token for <think>");
   expect_refused(R"("thinking_token_budget":-2)", 400, "thinking_token_budget", "at least 0");
   output_format = {ReasoningFormat::kNone, ToolFormat::kNone};
   expect_refused(kTools, 400, "tools", "--tool-call-parser");
