@@ -18,14 +18,16 @@ if(HELIOS_SANITIZE)
   endif()
 endif()
 
-# The standard headers and fmt, compiled once for all rooms: a third of a clean build otherwise. A source still includes
-# what it uses; the sanitizer trees are built without, and so would find out.
+# A clean build spends most of its time on headers. So the standard ones and fmt are compiled once, and a room's sources
+# a few to a unit: helpers in unnamed namespaces have names of their own within a room. A source still includes what it
+# uses; the debug and tsan presets build without either, and so would find out.
 option(HELIOS_PRECOMPILED "Compile common headers once" ON)
+option(HELIOS_UNITY "Compile a room's sources a few to a unit" ON)
 set(HELIOS_COMMON_HEADERS <fmt/format.h> <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <functional>
   <map> <memory> <mutex> <optional> <span> <string> <string_view> <unordered_map> <utility> <variant> <vector>)
-# GCC 12 sees overflows that are none in a std::string whose header was precompiled; in the other trees it looks for real ones.
+# GCC 12 sees overflows that are none in a std::string whose header was precompiled; without, it looks for real ones.
 set(HELIOS_PRECOMPILED_OPTIONS -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict)
-if(HELIOS_PRECOMPILED AND NOT HELIOS_SANITIZE)
+if(HELIOS_PRECOMPILED)
   file(WRITE ${CMAKE_BINARY_DIR}/room_headers.cc "")
   add_library(helios_room_headers STATIC ${CMAKE_BINARY_DIR}/room_headers.cc)
   target_link_libraries(helios_room_headers PRIVATE helios_options fmt::fmt)
@@ -41,9 +43,15 @@ function(helios_room name)
     target_link_libraries(${name} PUBLIC helios_options ${ROOM_LINKS} PRIVATE ${ROOM_PRIVATE_LINKS})
     # An archive needs nothing of what it will be linked with: above all not the kernels of another device.
     set_target_properties(${name} PROPERTIES OPTIMIZE_DEPENDENCIES ON)
-    if(TARGET helios_room_headers AND NOT "helios_simd" IN_LIST ROOM_PRIVATE_LINKS)  # those have flags of their own
-      target_precompile_headers(${name} REUSE_FROM helios_room_headers)
-      target_compile_options(${name} PRIVATE ${HELIOS_PRECOMPILED_OPTIONS})
+    if(NOT "helios_simd" IN_LIST ROOM_PRIVATE_LINKS)  # those have flags of their own, and are compiled for several targets
+      if(TARGET helios_room_headers)
+        target_precompile_headers(${name} REUSE_FROM helios_room_headers)
+        target_compile_options(${name} PRIVATE ${HELIOS_PRECOMPILED_OPTIONS})
+      endif()
+      if(HELIOS_UNITY)
+        set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+        target_compile_options(${name} PRIVATE -Wno-subobject-linkage)  # a source is then included by the unit
+      endif()
     endif()
   else()
     add_library(${name} INTERFACE)
@@ -65,11 +73,13 @@ endfunction()
 # The same for the tests, which are half of a clean build. An executable, because what it shares must be compiled with an
 # executable's flags.
 add_custom_target(helios_sanitized_tests)
+set(HELIOS_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)  # what is tested is -O2; assertions compile a fifth faster so
 if(HELIOS_TESTS)
   find_package(GTest REQUIRED)
   file(WRITE ${CMAKE_BINARY_DIR}/test_headers.cc "")
   add_executable(helios_test_headers ${CMAKE_BINARY_DIR}/test_headers.cc)
   target_link_libraries(helios_test_headers PRIVATE helios_options fmt::fmt GTest::gtest_main)
+  target_compile_options(helios_test_headers PRIVATE ${HELIOS_TEST_OPTIONS})
   target_precompile_headers(helios_test_headers PRIVATE <gtest/gtest.h> ${HELIOS_COMMON_HEADERS} <filesystem> <fstream>
     <random> <sstream> <thread>)
 endif()
@@ -84,6 +94,7 @@ function(helios_test name)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE helios_options ${TEST_LINKS} GTest::gtest_main fmt::fmt)
+  target_compile_options(${name} PRIVATE ${HELIOS_TEST_OPTIONS})
   target_precompile_headers(${name} REUSE_FROM helios_test_headers)
   if(TEST_EMULATED)
     set_target_properties(${name} PROPERTIES HELIOS_DEVICE simt)

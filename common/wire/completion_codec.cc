@@ -11,8 +11,6 @@ namespace {
 
 using namespace wire;
 
-constexpr int64_t kAnyLength = kMaxMessageBytes / sizeof(int32_t);
-
 CompletionPayload read(schema::CompletionPayload::Reader from, int32_t width) {
   CompletionPayload to;
   to.slot = SlotIndex(in_range("payload slot", int64_t{from.getSlot()}, 0, kMaxSlots - 1));

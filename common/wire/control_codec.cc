@@ -11,7 +11,6 @@ namespace {
 
 using namespace wire;
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxWorldSize = 4096;
 

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,8 @@
 namespace helios::wire {
 
 // Limits of what a decoder accepts. Far above what a real set sends; they bound memory, not features.
+inline constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kAnyLength = kMaxMessageBytes / sizeof(int32_t);
 inline constexpr int64_t kMaxSlots = 65536;
 inline constexpr int64_t kMaxBlockUpdates = 65536;
 inline constexpr int64_t kMaxTokenCapacity = 4096;

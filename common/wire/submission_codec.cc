@@ -15,9 +15,7 @@ namespace {
 
 using namespace wire;
 
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxTokens = kMaxInt32;  // an id, a position, a count: never negative on the wire
-constexpr int64_t kAnyLength = kMaxMessageBytes / sizeof(int32_t);
 
 // One number for one operation: in the schema, in records, in manifests.
 constexpr bool same(schema::Operation a, Operation b) { return static_cast<int>(a) == static_cast<int>(b); }

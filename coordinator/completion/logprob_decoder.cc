@@ -2,16 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 namespace helios {
-namespace {
-
-/// A logprob is at most zero up to rounding, and never NaN; -inf is what a masked-out raw logit gives.
-bool is_reportable(float logprob) { return !std::isnan(logprob) && logprob != INFINITY; }
-
-}  // namespace
-
 Result<PositionLogprobs> decode_position(std::span<const int32_t> packed, int width, TokenId emitted) {
   if (width < 0 || width > kMaxSelectedIds || packed.size() != static_cast<size_t>(packed_words(width))) {
     return Error{

@@ -4,6 +4,7 @@
 // engine.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -12,6 +13,9 @@
 #include "coordinator/completion/token_event.h"
 
 namespace helios {
+
+/// A logprob is at most zero up to rounding, and never NaN; -inf is what an impossible token has.
+inline bool is_reportable(float logprob) { return !std::isnan(logprob) && logprob != INFINITY; }
 
 /// Reads one position of a completion frame's packed logprobs.
 ///

@@ -2,19 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "common/base/check.h"
 #include "common/contract/completion_layout.h"
 #include "common/contract/submission.h"
+#include "coordinator/completion/logprob_decoder.h"
 
 namespace helios {
 namespace {
 
 namespace word = prompt_score_word;
-
-/// A logprob is at most zero up to rounding, and never NaN; -inf is what an impossible token has.
-bool is_reportable(float logprob) { return !std::isnan(logprob) && logprob != INFINITY; }
 
 template <class... Values>
 Error in_row(Errc code, size_t row, fmt::format_string<Values...> what, Values&&... values) {

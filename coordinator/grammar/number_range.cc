@@ -22,9 +22,9 @@ NodeId digits(size_t count, GrammarTree* tree) {
 }
 
 // As many as may stand after the point, or before it beyond those of a bound (json_text.h has the same limit).
-constexpr uint32_t kMaxDigits = 64;
+constexpr uint32_t kMaxNumberDigits = 64;
 
-NodeId any_digits(GrammarTree* tree) { return tree->repeat(digit('0', '9', tree), 0, kMaxDigits); }
+NodeId any_digits(GrammarTree* tree) { return tree->repeat(digit('0', '9', tree), 0, kMaxNumberDigits); }
 
 // Strings of as many digits as `bound`, at least (most) it.
 NodeId same_length(std::string_view bound, bool at_least, GrammarTree* tree) {
@@ -68,7 +68,7 @@ NodeId naturals(const std::string& low, const std::optional<std::string>& high, 
   if (!high)
     ways.push_back(
         tree->cat({digit('1', '9', tree), tree->repeat(digit('0', '9', tree), static_cast<uint32_t>(low.size()),
-                                                       static_cast<uint32_t>(low.size()) + kMaxDigits)}));
+                                                       static_cast<uint32_t>(low.size()) + kMaxNumberDigits)}));
   return tree->alt(std::move(ways));
 }
 
@@ -105,7 +105,7 @@ NodeId go_on(const Fraction& rest, GrammarTree* tree) { return rest.none ? tree-
 Fraction fraction_above(std::string_view bound, bool excluded, GrammarTree* tree) {
   if (bound.empty()) {
     const NodeId any = any_digits(tree);
-    if (excluded) return {tree->cat({tree->repeat(tree->text("0"), 0, kMaxDigits), digit('1', '9', tree), any}), false};
+    if (excluded) return {tree->cat({tree->repeat(tree->text("0"), 0, kMaxNumberDigits), digit('1', '9', tree), any}), false};
     return {tree->cat({digit('0', '9', tree), any}), true};
   }
   const Fraction rest = fraction_above(bound.substr(1), excluded, tree);
@@ -117,7 +117,7 @@ Fraction fraction_above(std::string_view bound, bool excluded, GrammarTree* tree
 Fraction fraction_below(std::string_view bound, bool excluded, GrammarTree* tree) {
   if (bound.empty()) {
     if (excluded) return {tree->never(), false};
-    return {tree->repeat(tree->text("0"), 1, kMaxDigits), true};
+    return {tree->repeat(tree->text("0"), 1, kMaxNumberDigits), true};
   }
   const Fraction rest = fraction_below(bound.substr(1), excluded, tree);
   return {tree->alt({tree->cat({tree->text(bound.substr(0, 1)), go_on(rest, tree)}),
@@ -129,7 +129,7 @@ Fraction fraction_between(std::string_view low, bool above_low, std::string_view
                           GrammarTree* tree) {
   if (low.empty() && high.empty()) {
     if (above_low || below_high) return {tree->never(), false};
-    return {tree->repeat(tree->text("0"), 1, kMaxDigits), true};
+    return {tree->repeat(tree->text("0"), 1, kMaxNumberDigits), true};
   }
   const char a = low.empty() ? '0' : low[0];
   const char b = high.empty() ? '0' : high[0];

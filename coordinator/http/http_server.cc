@@ -28,7 +28,7 @@ namespace {
 namespace net = boost::asio;
 using boost::system::error_code;
 using net::ip::tcp;
-constexpr auto kAwait = net::as_tuple(net::use_awaitable);
+constexpr auto kAwaitAccept = net::as_tuple(net::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptRetry{50};
 
 }  // namespace
@@ -85,7 +85,7 @@ net::awaitable<void> HttpServer::Impl::accept_loop() {
     error_code ec;
     if (open < static_cast<size_t>(options.max_connections)) {
       tcp::socket socket(net::make_strand(io));
-      auto [accept_ec] = co_await acceptor.async_accept(socket, kAwait);
+      auto [accept_ec] = co_await acceptor.async_accept(socket, kAwaitAccept);
       ec = accept_ec;
       if (!ec) {
         serve(std::move(socket));
@@ -96,7 +96,7 @@ net::awaitable<void> HttpServer::Impl::accept_loop() {
     }
     // Out of connections or descriptors: clients wait in the kernel's queue until some end.
     accept_timer.expires_after(kAcceptRetry);
-    auto [timer_ec] = co_await accept_timer.async_wait(kAwait);
+    auto [timer_ec] = co_await accept_timer.async_wait(kAwaitAccept);
     (void)timer_ec;
   }
 }

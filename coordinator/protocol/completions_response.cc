@@ -5,7 +5,7 @@
 namespace helios {
 namespace {
 
-constexpr std::string_view kObject = "text_completion";
+constexpr std::string_view kCompletionObject = "text_completion";
 
 /// Prompt positions stand before the generated ones in the same arrays.
 Status append_entries(const OutputDelta& delta, const PromptScoring& prompt, LogprobArrays* arrays) {
@@ -30,7 +30,7 @@ Result<std::string> completion_chunk(const ReplyHeader& header, const Completion
   std::string out;
   JsonWriter json(out);
   json.begin_object();
-  write_header(json, header, kObject);
+  write_header(json, header, kCompletionObject);
   json.key("choices").begin_array().begin_object();
   json.key("index").integer(chunk.index);
   json.key("text");
@@ -86,7 +86,7 @@ std::string completion_reply(const ReplyHeader& header, std::string_view choices
   out.reserve(choices_json.size() + 512);
   JsonWriter json(out);
   json.begin_object();
-  write_header(json, header, kObject);
+  write_header(json, header, kCompletionObject);
   json.key("choices").begin_array().raw(choices_json).end_array();
   json.key("service_tier").null();
   json.key("system_fingerprint").string(header.fingerprint);
@@ -126,7 +126,7 @@ Status CompletionsFormat::take(int64_t index, const OutputDelta& delta, const Ch
 }
 
 void CompletionsFormat::end_stream(const Usage& usage, std::string& events) {
-  if (plan_.stream_options.include_usage) events += sse_event(usage_chunk(header_, kObject, usage));
+  if (plan_.stream_options.include_usage) events += sse_event(usage_chunk(header_, kCompletionObject, usage));
   events += kSseDone;
 }
 

@@ -82,6 +82,10 @@ void read_messages(JsonFields& fields, std::string_view body, Conversation* out)
 
 }  // namespace
 
+bool is_reasoning_effort(std::string_view effort) {
+  return std::find(kEfforts.begin(), kEfforts.end(), effort) != kEfforts.end();
+}
+
 void read_conversation(JsonFields& fields, std::string_view body, Conversation* out) {
   read_messages(fields, body, out);
   read_array(fields, body, "tools", &out->tools);
@@ -100,7 +104,7 @@ void read_conversation(JsonFields& fields, std::string_view body, Conversation* 
   if (out->continue_final_message && out->add_generation_prompt) {
     out->malformed = invalid_argument("continue_final_message",
                                       "continue_final_message and add_generation_prompt exclude each other");
-  } else if (effort && std::find(kEfforts.begin(), kEfforts.end(), *effort) == kEfforts.end()) {
+  } else if (effort && !is_reasoning_effort(*effort)) {
     out->malformed = invalid_argument(
         "reasoning_effort", "reasoning_effort must be one of none, minimal, low, medium, high, xhigh and max");
   } else if (fields.find("chat_template")) {

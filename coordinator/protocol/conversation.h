@@ -28,6 +28,9 @@ struct Conversation {
   std::optional<Error> malformed;    // the first fault in the form of the messages; told in its turn
 };
 
+/// none, minimal, low, medium, high, xhigh or max.
+bool is_reasoning_effort(std::string_view effort);
+
 /// `body`: the JSON that `fields` reads. `fields` keeps a member of the wrong type as its error.
 void read_conversation(JsonFields& fields, std::string_view body, Conversation* out);
 

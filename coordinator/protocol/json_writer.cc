@@ -90,6 +90,12 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
+std::string json_string(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
 void append_json_number(std::string& out, double value) {
   HELIOS_CHECK(std::isfinite(value), value);
   char digits[32];

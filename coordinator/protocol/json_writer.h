@@ -12,6 +12,7 @@ namespace helios {
 
 /// Quoted and escaped; only what JSON requires is escaped. Bytes that are not UTF-8 become U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
+std::string json_string(std::string_view text);  // the same alone
 /// `value` must be finite. -0.0 is written as 0.0.
 void append_json_number(std::string& out, double value);
 

@@ -18,12 +18,6 @@ namespace {
 
 std::string_view view(const json::string& text) { return {text.data(), text.size()}; }
 
-std::string quoted(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
 /// Writes the messages; what one answer said in several items is gathered first.
 class MessageList {
  public:
@@ -82,9 +76,9 @@ class MessageList {
 class InputReader {
  public:
   Result<std::string> read(const json::value& input, const std::optional<std::string>& instructions) {
-    if (instructions) messages_.message("system", quoted(*instructions));
+    if (instructions) messages_.message("system", json_string(*instructions));
     if (const json::string* text = input.if_string()) {
-      messages_.message("user", quoted(view(*text)));
+      messages_.message("user", json_string(view(*text)));
       return messages_.finish();
     }
     const json::array* items = input.if_array();
@@ -145,7 +139,7 @@ class InputReader {
   /// A text, or a list of text parts, as chat has them.
   Result<std::string> content_of(const json::object& item, std::string_view name) const {
     const json::value* value = item.if_contains(name);
-    if (value && value->is_string()) return quoted(view(value->get_string()));
+    if (value && value->is_string()) return json_string(view(value->get_string()));
     const json::array* parts = value ? value->if_array() : nullptr;
     if (!parts) return wrong(name, "expected a string or an array of parts");
     std::string out;

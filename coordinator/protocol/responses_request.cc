@@ -1,13 +1,11 @@
 #include "coordinator/protocol/responses_request.h"
 
-#include <algorithm>
-#include <array>
-
 #include <fmt/format.h>
 #include <boost/json/array.hpp>
 #include <boost/json/serialize.hpp>
 
 #include "coordinator/protocol/api_error.h"
+#include "coordinator/protocol/conversation.h"
 #include "coordinator/protocol/json_fields.h"
 #include "coordinator/protocol/json_writer.h"
 #include "coordinator/protocol/responses_input.h"
@@ -16,8 +14,6 @@
 namespace helios {
 namespace json = boost::json;
 namespace {
-
-constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 
 void refuse(ResponsesRequest* request, Error error) {
   if (!request->refused) request->refused = std::move(error);
@@ -124,7 +120,7 @@ void read_reasoning(JsonFields& fields, std::string_view body, ResponsesRequest*
   nested.string("effort", &effort);
   nested.string("summary", &summary);
   if (nested.failed()) return fields.fail(nested.error());
-  if (effort && std::find(kEfforts.begin(), kEfforts.end(), *effort) == kEfforts.end()) {
+  if (effort && !is_reasoning_effort(*effort)) {
     refuse(request,
            invalid_argument("reasoning.effort",
                             "reasoning.effort must be one of none, minimal, low, medium, high, xhigh and max"));

@@ -10,13 +10,12 @@
 #include <fmt/format.h>
 
 #include "coordinator/protocol/api_error.h"
+#include "coordinator/protocol/json_writer.h"
 
 namespace helios {
 namespace {
 
 namespace json = boost::json;
-
-std::string quoted(std::string_view text) { return json::serialize(json::string(text.data(), text.size())); }
 
 /// A tool without members takes none: the schema says nothing of others, and a model would invent some.
 json::value parameters_of(const ToolSignature& tool) {
@@ -89,7 +88,7 @@ GrammarSpec tool_call_grammar(std::span<const ToolSignature> tools, bool paralle
   json::array items;
   for (const ToolSignature& tool : tools) {
     std::string begin(frame.call_begin);
-    begin += quoted(tool.name);
+    begin += json_string(tool.name);
     begin += frame.key;
     items.push_back(json::object{{"begin", begin}, {"schema", parameters_of(tool)}, {"end", frame.call_end}});
   }

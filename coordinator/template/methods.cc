@@ -255,7 +255,7 @@ Value partition(Evaluator& ev, Value self, const Args& args) {
   return make_tuple(ev.box(), {part(text.substr(0, at)), part(separator), part(text.substr(at + separator.size()))});
 }
 
-Value join(Evaluator& ev, Value self, const Args& args) {
+Value join_method(Evaluator& ev, Value self, const Args& args) {
   const Bound<1> bound("join", args, {"iterable"}, 1);
   need_defined(bound[0]);
   TextBuilder out(ev.box());
@@ -344,7 +344,7 @@ Value removed(Evaluator& ev, Value self, const Args& args) {
   return same_kind(ev, self, text);
 }
 
-Value format(Evaluator& ev, Value self, const Args& args) { return format_braces(ev, *self.text, args); }
+Value format_method(Evaluator& ev, Value self, const Args& args) { return format_braces(ev, *self.text, args); }
 
 template <bool (*holds)(char32_t)>
 Value all_are(Evaluator& ev, Value self, const Args& args) {
@@ -462,7 +462,7 @@ constexpr Method kTextMethods[] = {
     {{}, "endswith", begins_or_ends<true>},
     {{}, "expandtabs", expandtabs},
     {{}, "find", found<false, false>},
-    {{}, "format", format},
+    {{}, "format", format_method},
     {{}, "format_map", nullptr},
     {{}, "index", found<false, true>},
     {{}, "isalnum", all_are<is_alnum>},
@@ -477,7 +477,7 @@ constexpr Method kTextMethods[] = {
     {{}, "isspace", all_are<is_space>},
     {{}, "istitle", istitle},
     {{}, "isupper", is_cased_as<true>},
-    {{}, "join", join},
+    {{}, "join", join_method},
     {{}, "ljust", justified<'<'>},
     {{}, "lower", converted<lower>},
     {{}, "lstrip", stripped<true, false>},

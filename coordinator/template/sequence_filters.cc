@@ -408,7 +408,7 @@ Value slice_filter(Evaluator& ev, Value v, const Args& args) {
   return generator(ev, g);
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kSequenceFilters[] = {
     {"attr", attr},
     {"batch", batch},
     {"count", length},
@@ -438,6 +438,6 @@ constexpr NamedFilter kFilters[] = {
 
 }  // namespace
 
-std::span<const NamedFilter> sequence_filters() { return kFilters; }
+std::span<const NamedFilter> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace helios::jinja

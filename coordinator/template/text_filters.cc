@@ -383,7 +383,7 @@ Value filesizeformat(Evaluator& ev, Value v, const Args& args) {
   return ev.new_text(cat(format_fixed(bytes / unit, 1), " ", binary ? kBinary[i] : kDecimal[i]));
 }
 
-constexpr NamedFilter kFilters[] = {
+constexpr NamedFilter kTextFilters[] = {
     {"abs", abs_filter},      {"capitalize", capitalize_filter},
     {"center", center},       {"e", escape},
     {"escape", escape},       {"filesizeformat", filesizeformat},
@@ -400,6 +400,6 @@ constexpr NamedFilter kFilters[] = {
 
 }  // namespace
 
-std::span<const NamedFilter> text_filters() { return kFilters; }
+std::span<const NamedFilter> text_filters() { return kTextFilters; }
 
 }  // namespace helios::jinja

@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxFileBytes = 4 << 20;
+constexpr size_t kMaxConfigBytes = 4 << 20;
 constexpr size_t kMaxEosIds = 256;
 
 Error corrupt(const std::string& path, std::string_view key, std::string_view expected) {
@@ -28,7 +28,7 @@ struct File {
 };
 
 Result<File> read_object(std::string path) {
-  Result<std::string> text = read_text_file(path, kMaxFileBytes);
+  Result<std::string> text = read_text_file(path, kMaxConfigBytes);
   if (!text.ok()) {
     if (text.error().code == Errc::kNotFound) return File{std::move(path), {}};
     return text.error();

@@ -29,9 +29,11 @@ constexpr std::array<std::string_view, 34> kCategories = {
     "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N", "Nd", "Nl", "No", "P",  "Pc", "Pd",
     "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So", "Z", "Zs", "Zl", "Zp", "Cc", "Cf", "Co"};
 
-struct Refused {
+struct PatternRefused {
   std::string reason;
 };
+
+[[noreturn]] void refuse(std::string reason) { throw PatternRefused{std::move(reason)}; }
 
 class Translator {
  public:
@@ -39,7 +41,7 @@ class Translator {
 
   std::string run() {
     alternatives(0);
-    if (!rest_.empty()) throw Refused{"unmatched )"};
+    if (!rest_.empty()) refuse("unmatched )");
     return std::move(out_);
   }
 
@@ -51,9 +53,9 @@ class Translator {
   }
 
   uint32_t take() {
-    if (rest_.empty()) throw Refused{"pattern ends early"};
+    if (rest_.empty()) refuse("pattern ends early");
     const Utf8Step step = next_utf8(rest_);
-    if (step.status != Utf8Status::kComplete) throw Refused{"pattern is not valid UTF-8"};
+    if (step.status != Utf8Status::kComplete) refuse("pattern is not valid UTF-8");
     rest_.remove_prefix(step.size);
     return step.code_point;
   }
@@ -61,7 +63,7 @@ class Translator {
   void put(uint32_t code_point) { out_ += fmt::format("\\x{{{:x}}}", code_point); }
 
   void alternatives(int depth) {
-    if (depth > kMaxGroupDepth) throw Refused{fmt::format("groups nest deeper than {}", kMaxGroupDepth)};
+    if (depth > kMaxGroupDepth) refuse(fmt::format("groups nest deeper than {}", kMaxGroupDepth));
     while (!rest_.empty() && rest_[0] != ')') {
       if (eat("|")) {
         out_ += '|';
@@ -69,7 +71,7 @@ class Translator {
       } else if (atom(depth)) {
         quantifier();
       } else if (!rest_.empty() && std::string_view("?*+{").find(rest_[0]) != std::string_view::npos) {
-        throw Refused{"a repeated look-around"};
+        refuse("a repeated look-around");
       }
     }
   }
@@ -78,7 +80,7 @@ class Translator {
   bool atom(int depth) {
     if (eat("(")) return group(depth);
     if (eat("[")) {
-      if (caseless_) throw Refused{"a character class under (?i:"};
+      if (caseless_) refuse("a character class under (?i:");
       character_class();
       last_literal_ = 0;
       return true;
@@ -94,7 +96,7 @@ class Translator {
     }
     const uint32_t c = take();
     if (c < 0x80 && std::string_view("^$?*+{").find(static_cast<char>(c)) != std::string_view::npos) {
-      throw Refused{fmt::format("'{}' at this place", static_cast<char>(c))};
+      refuse(fmt::format("'{}' at this place", static_cast<char>(c)));
     }
     literal(c);
     return true;
@@ -114,11 +116,11 @@ class Translator {
       break;
     }
     if (!opened) {
-      if (rest_.starts_with("?")) throw Refused{"a (? group other than (?: (?i: (?> (?= (?! (?<= (?<!"};
+      if (rest_.starts_with("?")) refuse("a (? group other than (?: (?i: (?> (?= (?! (?<= (?<!");
       out_ += "(?:";  // captures are never read
     }
     alternatives(depth + 1);
-    if (!eat(")")) throw Refused{"missing )"};
+    if (!eat(")")) refuse("missing )");
     out_ += ')';
     caseless_ = caseless_outside;
     last_literal_ = 0;
@@ -127,11 +129,11 @@ class Translator {
 
   void literal(uint32_t c) {
     if (caseless_) {
-      if (c >= 0x80) throw Refused{"a non-ASCII character under (?i:"};
+      if (c >= 0x80) refuse("a non-ASCII character under (?i:");
       const char lower = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
       // Oniguruma also folds ligatures and sharp s, one character for two.
       for (const std::string_view pair : {"ff", "fi", "fl", "ss", "st"}) {
-        if (last_literal_ == pair[0] && lower == pair[1]) throw Refused{fmt::format("'{}' under (?i:", pair)};
+        if (last_literal_ == pair[0] && lower == pair[1]) refuse(fmt::format("'{}' under (?i:", pair));
       }
       last_literal_ = lower;
     }
@@ -149,7 +151,7 @@ class Translator {
       return;
     }
     if (!rest_.empty() && std::string_view("?*+{").find(rest_[0]) != std::string_view::npos) {
-      throw Refused{"a repeated quantifier"};
+      refuse("a repeated quantifier");
     }
   }
 
@@ -157,23 +159,23 @@ class Translator {
     std::optional<uint32_t> value;
     while (!rest_.empty() && rest_[0] >= '0' && rest_[0] <= '9') {
       value = value.value_or(0) * 10 + (take() - '0');
-      if (*value > kMaxRepeat) throw Refused{fmt::format("a repeat count above {}", kMaxRepeat)};
+      if (*value > kMaxRepeat) refuse(fmt::format("a repeat count above {}", kMaxRepeat));
     }
     return value;
   }
 
   void interval() {
     const std::optional<uint32_t> low = number();
-    if (!low) throw Refused{"'{' that begins no {n}, {n,} or {n,m}"};
+    if (!low) refuse("'{' that begins no {n}, {n,} or {n,m}");
     out_ += fmt::format("{{{}", *low);
     if (eat(",")) {
       out_ += ',';
       if (const std::optional<uint32_t> high = number()) {
-        if (*high < *low) throw Refused{"an interval that runs backwards"};
+        if (*high < *low) refuse("an interval that runs backwards");
         out_ += fmt::format("{}", *high);
       }
     }
-    if (!eat("}")) throw Refused{"'{' that begins no {n}, {n,} or {n,m}"};
+    if (!eat("}")) refuse("'{' that begins no {n}, {n,} or {n,m}");
     out_ += '}';
   }
 
@@ -214,7 +216,7 @@ class Translator {
     }
     const bool punctuation =
         c < 0x80 && c > 0x20 && !((c | 0x20) >= 'a' && (c | 0x20) <= 'z') && !(c >= '0' && c <= '9');
-    if (!punctuation && c != ' ') throw Refused{fmt::format("the escape \\{}", c < 0x80 ? std::string(1, c) : "?")};
+    if (!punctuation && c != ' ') refuse(fmt::format("the escape \\{}", c < 0x80 ? std::string(1, c) : "?"));
     return {c};
   }
 
@@ -228,30 +230,30 @@ class Translator {
       } else if (lower >= 'a' && lower <= 'f') {
         value = value << 4 | (lower - 'a' + 10);
       } else {
-        throw Refused{"a malformed hexadecimal escape"};
+        refuse("a malformed hexadecimal escape");
       }
     }
-    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) throw Refused{"an escape that is no code point"};
+    if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) refuse("an escape that is no code point");
     return value;
   }
 
   uint32_t hexadecimal_in_braces() {
-    if (!eat("{")) throw Refused{"\\x without braces"};
+    if (!eat("{")) refuse("\\x without braces");
     const size_t digits = rest_.find('}');
-    if (digits == std::string_view::npos || digits == 0 || digits > 6) throw Refused{"a malformed hexadecimal escape"};
+    if (digits == std::string_view::npos || digits == 0 || digits > 6) refuse("a malformed hexadecimal escape");
     const uint32_t value = hexadecimal(static_cast<int>(digits));
     eat("}");
     return value;
   }
 
   Escape property(bool negated) {
-    if (!eat("{")) throw Refused{"\\p without braces"};
+    if (!eat("{")) refuse("\\p without braces");
     if (eat("^")) negated = !negated;
     const size_t length = rest_.find('}');
     const std::string_view name = rest_.substr(0, length);
     if (length == std::string_view::npos ||
         std::find(kCategories.begin(), kCategories.end(), name) == kCategories.end()) {
-      throw Refused{"a property that is no general category"};
+      refuse("a property that is no general category");
     }
     rest_.remove_prefix(length + 1);
     return {std::nullopt, category_ranges(name), negated};
@@ -271,25 +273,25 @@ class Translator {
   void escape_outside_class() {
     const Escape escaped = escape();
     if (escaped.code_point) return literal(*escaped.code_point);
-    if (caseless_) throw Refused{"a character class under (?i:"};
+    if (caseless_) refuse("a character class under (?i:");
     last_literal_ = 0;
     out_ += fmt::format("[{}{}]", escaped.negated ? "^" : "", escaped.ranges);
   }
 
   void character_class() {
     out_ += eat("^") ? "[^" : "[";
-    if (rest_.starts_with("]")) throw Refused{"an empty character class"};
+    if (rest_.starts_with("]")) refuse("an empty character class");
     for (bool first = true; !eat("]"); first = false) {
-      if (rest_.starts_with("&&")) throw Refused{"&& in a character class"};
-      if (rest_.starts_with("[")) throw Refused{"[ in a character class"};
+      if (rest_.starts_with("&&")) refuse("&& in a character class");
+      if (rest_.starts_with("[")) refuse("[ in a character class");
       if (rest_.starts_with("-") && !first && !rest_.starts_with("-]"))
-        throw Refused{"a bare - inside a character class"};
+        refuse("a bare - inside a character class");
       const std::optional<uint32_t> low = class_item();
       if (!low || !rest_.starts_with("-") || rest_.starts_with("-]")) continue;
       eat("-");
-      if (rest_.starts_with("[")) throw Refused{"[ in a character class"};
+      if (rest_.starts_with("[")) refuse("[ in a character class");
       const std::optional<uint32_t> high = class_item(/*range_end=*/true);
-      if (!high || *high < *low) throw Refused{"a malformed range in a character class"};
+      if (!high || *high < *low) refuse("a malformed range in a character class");
     }
     out_ += ']';
   }
@@ -307,7 +309,7 @@ class Translator {
       put(*escaped.code_point);
       return escaped.code_point;
     }
-    if (escaped.negated) throw Refused{"a negated property inside a character class"};
+    if (escaped.negated) refuse("a negated property inside a character class");
     out_ += escaped.ranges;
     return std::nullopt;
   }
@@ -327,7 +329,7 @@ Result<std::string> translate_split_pattern(std::string_view pattern) {
   }
   try {
     return Translator(pattern).run();
-  } catch (const Refused& refused) {
+  } catch (const PatternRefused& refused) {
     return Error{Errc::kUnsupported, fmt::format("pattern uses {}, which cannot be matched exactly", refused.reason)};
   }
 }
