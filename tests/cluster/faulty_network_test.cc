@@ -55,7 +55,7 @@ class FaultyNetwork : public ::testing::Test {
         RankUnderTest::Options options{.rank = r, .world_size = kRanks};
         options.prepare = [this](Communicator& communicator, const std::function<void(double)>& progress) {
           const CoreConfig core{.model_dir = model_.path(), .slot_capacity = 4, .prefill_chunk = 16};
-          return Executor::prepare(core, cpu_device(core), communicator, progress);
+          return PreparedCore{.executor = Executor::prepare(core, cpu_device(core), communicator, progress)};
         };
         ranks_[r] = std::make_unique<RankUnderTest>(link_->endpoint(), options);
       }
