@@ -37,23 +37,12 @@ Result<ToolChoice> tool_choice(const ChatRequest& request) {
   return choice;
 }
 
-/// The calls that the text has to be, or null where it may be anything.
-Result<std::shared_ptr<const CompiledGrammar>> forced_calls(const ChatRequest& request, const ToolChoice& choice,
-                                                            const ValidationContext& context) {
-  using Kind = ToolChoice::Kind;
-  if (choice.kind != Kind::kRequired && choice.kind != Kind::kNamed) return std::shared_ptr<const CompiledGrammar>();
-  std::vector<ToolSignature> tools = request.tools;
-  if (choice.kind == Kind::kNamed) std::erase_if(tools, [&](const auto& tool) { return tool.name != choice.name; });
-  const bool parallel = request.parallel_tool_calls && choice.kind == Kind::kRequired;
-  return compile_constraint({"tool_choice", tool_call_grammar(tools, parallel, context.output_format.tools)}, context);
-}
-
 /// How the reply will be told apart. `constrained`: the client says what the text has to be; then it is content.
 Result<OutputParsing> plan_parsing(const ChatRequest& request, const ToolChoice& choice, bool constrained,
                                    std::string_view prompt, const ValidationContext& context) {
   using Kind = ToolChoice::Kind;
   const OutputFormat& format = context.output_format;
-  const bool forced = choice.kind == Kind::kRequired || choice.kind == Kind::kNamed;
+  const bool forced = choice.forces_calls();
   if (choice.kind != Kind::kNone && format.tools == ToolFormat::kNone) {
     return invalid_argument(request.tool_choice ? "tool_choice" : "tools",
                             "this server cannot read tool calls of this model; start it with --tool-call-parser NAME, "
@@ -120,9 +109,11 @@ Result<GenerationPlan> plan_chat(ChatRequest request, const ValidationContext& c
   if (!choice) return choice.error();
   Result<OutputParsing> parsing = plan_parsing(request, *choice, *grammar != nullptr, *text, context);
   if (!parsing) return parsing.error();
-  Result<std::shared_ptr<const CompiledGrammar>> calls = forced_calls(request, *choice, context);
-  if (!calls) return calls.error();
-  if (*calls) grammar = std::move(calls);
+  const OutputFormat& format = context.output_format;
+  if (auto calls = forced_calls(*choice, request.tools, request.parallel_tool_calls, format.tools)) {
+    grammar = compile_constraint(*calls, context);
+    if (!grammar) return grammar.error();
+  }
   HELIOS_RETURN_IF_ERROR(check_token_ids(request, context.capabilities.vocab_size));
   Result<PlannedPrompt> prompt = plan_rendered(*text, request, context, rules);
   if (!prompt) return prompt.error();

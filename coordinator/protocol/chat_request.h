@@ -16,12 +16,6 @@
 
 namespace helios {
 
-struct ToolChoice {
-  enum class Kind { kNone, kAuto, kRequired, kNamed };
-  Kind kind = Kind::kNone;
-  std::string name;  // kNamed
-};
-
 /// `logprobs` of the base holds top_logprobs when "logprobs" is true; `max_tokens` the one of the two that counts.
 struct ChatRequest : GenerationRequest {
   ChatRequest() { add_special_tokens = false; }

@@ -45,25 +45,14 @@ Status check_include(const ResponsesRequest& request, const Capabilities& capabi
   return Ok{};
 }
 
-bool forces_calls(const ResponsesRequest& request) {
-  const ToolChoice::Kind kind = request.tool_choice.kind;
-  return kind == ToolChoice::Kind::kRequired || kind == ToolChoice::Kind::kNamed;
-}
-
 bool reads_calls(const ResponsesRequest& request) {
   return !request.tools.empty() && request.tool_choice.kind != ToolChoice::Kind::kNone;
 }
 
 /// Calls that must be made are a constraint on the text. What is wrong with them, check_tools says in its turn.
 void constrain_to_calls(ResponsesRequest& request, const OutputFormat& of_server) {
-  if (!forces_calls(request) || of_server.tools == ToolFormat::kNone) return;
-  std::vector<ToolSignature> tools = request.tools;
-  if (request.tool_choice.kind == ToolChoice::Kind::kNamed) {
-    std::erase_if(tools, [&](const ToolSignature& tool) { return tool.name != request.tool_choice.name; });
-  }
-  if (tools.empty()) return;
-  request.structured.constraints.push_back(
-      {"tool_choice", tool_call_grammar(tools, request.parallel_tool_calls, of_server.tools)});
+  auto calls = forced_calls(request.tool_choice, request.tools, request.parallel_tool_calls, of_server.tools);
+  if (calls) request.structured.constraints.push_back(*std::move(calls));
 }
 
 // Row 12.
@@ -72,7 +61,7 @@ void constrain_to_calls(ResponsesRequest& request, const OutputFormat& of_server
 Result<OutputParsing> plan_parsing(const ResponsesRequest& request, bool constrained, std::string_view prompt,
                                    const OutputFormat& of_server) {
   const ToolChoice& choice = request.tool_choice;
-  const bool forced = forces_calls(request);
+  const bool forced = request.tool_choice.forces_calls();
   if (forced && request.tools.empty()) return invalid_argument("tool_choice", "tool_choice needs tools");
   const auto is_chosen = [&](const ToolSignature& tool) { return tool.name == choice.name; };
   if (choice.kind == ToolChoice::Kind::kNamed && std::ranges::none_of(request.tools, is_chosen)) {

@@ -100,4 +100,13 @@ GrammarSpec tool_call_grammar(std::span<const ToolSignature> tools, bool paralle
   return {.kind = GrammarKind::kTaggedSeries, .source = json::serialize(series)};
 }
 
+std::optional<StructuredOutput> forced_calls(const ToolChoice& choice, std::vector<ToolSignature> tools, bool parallel,
+                                             ToolFormat format) {
+  if (!choice.forces_calls() || format == ToolFormat::kNone) return std::nullopt;
+  const bool named = choice.kind == ToolChoice::Kind::kNamed;
+  if (named) std::erase_if(tools, [&](const ToolSignature& tool) { return tool.name != choice.name; });
+  if (tools.empty()) return std::nullopt;
+  return StructuredOutput{"tool_choice", tool_call_grammar(tools, parallel && !named, format)};
+}
+
 }  // namespace helios

@@ -48,4 +48,17 @@ struct ToolSignature {
 /// `format`: not kNone.
 GrammarSpec tool_call_grammar(std::span<const ToolSignature> tools, bool parallel, ToolFormat format);
 
+struct ToolChoice {
+  enum class Kind { kNone, kAuto, kRequired, kNamed };
+  Kind kind = Kind::kNone;
+  std::string name;  // kNamed
+
+  bool forces_calls() const { return kind == Kind::kRequired || kind == Kind::kNamed; }
+};
+
+/// The calls that `choice` forces: of a named function one, else one or with `parallel` any number. Empty when it forces
+/// none, when none of the tools is the named one, or when `format` is kNone.
+std::optional<StructuredOutput> forced_calls(const ToolChoice& choice, std::vector<ToolSignature> tools, bool parallel,
+                                             ToolFormat format);
+
 }  // namespace helios
