@@ -86,10 +86,12 @@ endif()
 
 # helios_test(NAME LABEL unit|cluster|fuzz|gpu SOURCES ... LINKS ... [TIMEOUT seconds] [SANITIZED] [EMULATED])
 # SANITIZED: one of the tests that also run under ASan and UBSan in CI (target helios_sanitized_tests, label sanitized).
-# EMULATED: linked with the CUDA sources on the emulator instead of the CPU's kernels.
+# EMULATED: linked with the CUDA sources on the emulator instead of the CPU's kernels; left out without
+# HELIOS_EMULATED_TESTS.
+option(HELIOS_EMULATED_TESTS "Build the tests of the CUDA sources on the emulator" ON)
 function(helios_test name)
   cmake_parse_arguments(TEST "SANITIZED;EMULATED" "LABEL;TIMEOUT" "SOURCES;LINKS" ${ARGN})
-  if(NOT HELIOS_TESTS)
+  if(NOT HELIOS_TESTS OR (TEST_EMULATED AND NOT HELIOS_EMULATED_TESTS))
     return()
   endif()
   add_executable(${name} ${TEST_SOURCES})
