@@ -297,12 +297,16 @@ test('one rank, other chunks, cache for two of eight: the same bits, each positi
     args: ['--prompt-logprobs', '--prefill-chunk', '48', '--max-model-len', '768', '--kv-cache-tokens', '1024', '--max-num-seqs', '8'],
   });
   try {
-    await Promise.all(Array.from({ length: 16 }, async (_, i) => {
-      const k = [0, 1, 0, 2, 0, 3, 0, 0][i % 8];
-      const [choice] = (await other.complete({ ...body(prompts[k]), priority: i % 3 })).choices;
-      assert.deepEqual(choice, expected[k]);
-    }));
-    assert.ok((await other.metric('vllm:num_preemptions_total')) > 0);
+    let preempted = false;
+    for (let burst = 0; burst < 8 && !preempted; ++burst) {  // who meets whom is chance
+      await Promise.all(Array.from({ length: 16 }, async (_, i) => {
+        const k = [0, 1, 0, 2, 0, 3, 0, 0][i % 8];
+        const [choice] = (await other.complete({ ...body(prompts[k]), priority: i % 3 })).choices;
+        assert.deepEqual(choice, expected[k]);
+      }));
+      preempted = (await other.metric('vllm:num_preemptions_total')) > 0;
+    }
+    assert.ok(preempted, 'the test must have preempted somebody');
   } finally {
     await other.stop();
   }
