@@ -95,7 +95,7 @@ say "one completion, streamed from $url/v1/completions"
 python3 deploy/stream_table.py "$url"
 cat <<TEXT
 
-$url serves the OpenAI Completions API. Try:
+$url serves the OpenAI Completions, Chat and Responses APIs. Try:
 
   curl -s $url/v1/completions -H 'Content-Type: application/json' \\
     -d '{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "logprobs": 3}'
