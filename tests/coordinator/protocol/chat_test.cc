@@ -10,22 +10,8 @@
 namespace helios::testing {
 namespace {
 
-struct Refusal {
-  const char* body;
-  int status;
-  const char* param;
-  const char* mentions;
-};
-
 struct Chat : ProtocolFixture {
-  void expect_refused(const Refusal& expected) const {
-    const auto result = chat_plan(expected.body);
-    ASSERT_FALSE(result) << expected.body;
-    const ApiError error = to_api_error(result.error());
-    EXPECT_EQ(error.status, expected.status) << expected.body << ": " << error.message;
-    EXPECT_EQ(error.param, expected.param) << expected.body << ": " << error.message;
-    EXPECT_NE(error.message.find(expected.mentions), std::string::npos) << expected.body << ": " << error.message;
-  }
+  void expect_refused(const Refusal& expected) const { expect_refusal(chat_plan(expected.body), expected); }
   /// With one user message "hi".
   void expect_field_refused(const std::string& members, int status, const char* param, const char* mentions) const {
     const std::string body = R"({"messages":[{"role":"user","content":"hi"}],)" + members + "}";

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/chat_plan.h"
 #include "coordinator/protocol/completions_plan.h"
 #include "coordinator/protocol/responses_plan.h"
@@ -24,6 +25,22 @@ inline ChatTemplates tiny_templates() {
       R"({"eos_token":"<eos>"})");
   HELIOS_CHECK(loaded.ok(), loaded.ok() ? "" : loaded.error().message);
   return {.loaded = *loaded, .reason = ""};
+}
+
+/// A request, and the error that answers it.
+struct Refusal {
+  const char* body;
+  int status;
+  const char* param;
+  const char* mentions;
+};
+
+inline void expect_refusal(const Result<GenerationPlan>& result, const Refusal& expected) {
+  ASSERT_FALSE(result) << expected.body;
+  const ApiError error = to_api_error(result.error());
+  EXPECT_EQ(error.status, expected.status) << expected.body << ": " << error.message;
+  EXPECT_EQ(error.param, expected.param) << expected.body << ": " << error.message;
+  EXPECT_NE(error.message.find(expected.mentions), std::string::npos) << expected.body << ": " << error.message;
 }
 
 struct ProtocolFixture : ::testing::Test {

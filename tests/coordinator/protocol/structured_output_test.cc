@@ -150,6 +150,27 @@ TEST_F(ToolGrammars, LlamaAndMistralCallsAreJson) {
   EXPECT_FALSE(admits(mistral, "[TOOL_CALLS][]"));
 }
 
+TEST_F(ToolGrammars, ANamedFunctionIsCalledOnceAndARequiredOneAsOftenAsIsParallel) {
+  using Kind = ToolChoice::Kind;
+  const std::vector<ToolSignature> tools = {{"now", ""}, {"ping", ""}};
+  const std::string now = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  const std::string ping = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
+  const auto forced = [&](const ToolChoice& choice, bool parallel) {
+    const auto calls = forced_calls(choice, tools, parallel, ToolFormat::kHermes);
+    EXPECT_TRUE(calls);
+    return calls ? compile_structured_output(*calls, grammars).value() : nullptr;
+  };
+  const Grammar named = forced({Kind::kNamed, "now"}, true);
+  EXPECT_TRUE(admits(named, now));
+  EXPECT_FALSE(admits(named, ping));
+  EXPECT_FALSE(admits(named, now + "\n" + now));
+  EXPECT_TRUE(admits(forced({Kind::kRequired, ""}, true), now + "\n" + ping));
+  EXPECT_FALSE(admits(forced({Kind::kRequired, ""}, false), now + "\n" + ping));
+  EXPECT_FALSE(forced_calls({Kind::kAuto, ""}, tools, true, ToolFormat::kHermes));
+  EXPECT_FALSE(forced_calls({Kind::kNamed, "gone"}, tools, true, ToolFormat::kHermes));
+  EXPECT_FALSE(forced_calls({Kind::kRequired, ""}, tools, true, ToolFormat::kNone));
+}
+
 TEST_F(ToolGrammars, ABadSchemaNamesItsTool) {
   const std::vector<ToolSignature> tools = {{"f", R"({"type":"object","properties":{"a":{"not":{}}}})"}};
   auto made = compile_structured_output({"tools", tool_call_grammar(tools, true, ToolFormat::kHermes)}, grammars);
