@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace helios {
 
 ThinkingBudgetMask::ThinkingBudgetMask(const ThinkingBudget& budget, SamplingParams* sampling)
@@ -25,6 +27,10 @@ Result<std::vector<uint32_t>> ThinkingBudgetMask::next(int32_t, int64_t vocab_si
 
 Status ThinkingBudgetMask::accept(TokenEvent& event) {
   if (forces()) {
+    if (event.token != budget_.close) {
+      return Error{Errc::kInternal, fmt::format("token {} came where the thinking budget allows only {}", event.token,
+                                                budget_.close)};
+    }
     event.forced = true;
     event.logprobs.reset();
   }

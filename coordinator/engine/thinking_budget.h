@@ -21,7 +21,8 @@ class ThinkingBudgetMask final : public NextTokens {
 
   /// Every id, or those that the request allows; at the end of the budget the closing one alone. No errors.
   Result<std::vector<uint32_t>> next(int32_t generated, int64_t vocab_size) override;
-  /// Marks the token if it was forced, and takes its logprobs away. No errors.
+  /// Marks the token if it was forced, and takes its logprobs away. Errors: kInternal when another token came than the
+  /// forced one.
   Status accept(TokenEvent& event) override;
 
  private:

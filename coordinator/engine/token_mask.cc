@@ -9,9 +9,16 @@
 namespace helios {
 namespace {
 
+// Ids outside the words change nothing: a model's end may be an id that it has no row for.
+
 void allow(TokenId id, std::vector<uint32_t>& words) {
   const size_t word = static_cast<size_t>(id) / 32;
-  if (word < words.size()) words[word] |= 1u << (id % 32);
+  if (id >= 0 && word < words.size()) words[word] |= 1u << (id % 32);
+}
+
+void forbid(TokenId id, std::vector<uint32_t>& words) {
+  const size_t word = static_cast<size_t>(id) / 32;
+  if (id >= 0 && word < words.size()) words[word] &= ~(1u << (id % 32));
 }
 
 bool allows_nothing(const std::vector<uint32_t>& words) {
@@ -59,11 +66,8 @@ Result<std::vector<uint32_t>> TokenMask::next(int32_t generated, int64_t vocab_s
                  allowed_ids_.empty() ? "" : "allowed_token_ids"};
   if (generated >= min_tokens_) return words;
   std::vector<uint32_t> left = words;
-  const auto forbid = [&](TokenId id) {
-    if (id >= 0) left[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
-  };
-  forbid(eos_id_);
-  for (const TokenId id : stop_ids_) forbid(id);
+  forbid(eos_id_, left);
+  for (const TokenId id : stop_ids_) forbid(id, left);
   if (!allows_nothing(left)) return words;
   return Error{
       Errc::kInvalidArgument,

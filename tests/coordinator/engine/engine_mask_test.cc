@@ -217,6 +217,17 @@ TEST_F(EngineMaskTest, ATokenThatTheMaskForbadeFailsTheRequest) {
   EXPECT_NE(error.message.find("grammar does not allow"), std::string::npos) << error.message;
 }
 
+TEST_F(EngineMaskTest, AnotherTokenThanTheForcedOneFailsTheRequest) {
+  testing::ScriptedRankOptions disobedient;
+  disobedient.ignores_masks = true;
+  start_ready(disobedient);
+  SequenceRequest budgeted = request(3, 10);
+  budgeted.thinking = ThinkingBudget{.open = 97, .close = 98, .tokens = 2, .in_reasoning = true};
+  const Error error = error_of(budgeted);
+  EXPECT_EQ(error.code, Errc::kInternal);
+  EXPECT_NE(error.message.find("thinking budget allows only 98"), std::string::npos) << error.message;
+}
+
 TEST(TokenMask, FitsTheCoresVocabulary) {
   std::vector<std::string> bytes(40, "");
   bytes[3] = "a", bytes[36] = "b";
@@ -233,6 +244,9 @@ TEST(TokenMask, FitsTheCoresVocabulary) {
   SamplingParams listed{.max_tokens = 4, .allowed_ids = {36, 500}};
   EXPECT_EQ(TokenMask(grammar, &listed).next(0, 40).value(), (std::vector<uint32_t>{0, 1u << 4}));
   EXPECT_TRUE(listed.allowed_ids.empty());
+  SamplingParams no_row{.max_tokens = 4, .min_tokens = 2, .eos_id = 4000, .stop_ids = {-1, 70}};
+  EXPECT_EQ(TokenMask(grammar, &no_row).next(0, 40).value(), (std::vector<uint32_t>{1u << 3, 1u << 4}))
+      << "an end that the model has no row for";
 }
 
 }  // namespace
