@@ -105,7 +105,11 @@ struct MemoryReport {
   kvCacheBytes @1 :Int64;
   bundleBytes @2 :Int64;
   workspaceBytes @3 :Int64;
-  pinnedBytes @4 :Int64;
+  pinnedBytes @4 :Int64;         # staging and read-back; without the host tier
+  hostTierBytes @5 :Int64;
+  scoringBytes @6 :Int64;        # prompt scoring's workspace; its output is part of the bundle
+  deviceAllocatedBytes @7 :Int64;
+  deviceReservedBytes @8 :Int64;
 }
 
 struct CoreManifest {
@@ -122,6 +126,7 @@ struct CoreManifest {
   buffers @10 :List(BufferDeclaration);
   graphs @11 :List(GraphDeclaration);
   memory @12 :MemoryReport;
+  hostNumBlocks @13 :Int32;      # KV cache blocks that the host tier holds; 0: none
 }
 
 struct Ready {

@@ -1,7 +1,8 @@
 # What the coordinator asks of the ranks: one batch, sent byte for byte to every rank of the set.
 #
 # A rank knows slots, epochs, positions and token ids; it knows nothing of requests, users or text. A submission first
-# hands slots to new tenants (admissions), then changes block tables, then runs one graph over its lanes. Submissions are
+# moves blocks between the KV cache and the host tier, then hands slots to new tenants (admissions), then changes block
+# tables, then runs one graph over its lanes. Submissions are
 # numbered without gaps: a rank that misses one reports a fault instead of entering an exchange that others will not.
 #
 # Readers trust nothing: enum numbers, signs and list sizes are checked where the message is decoded, and what only a
@@ -98,6 +99,12 @@ struct SelectedIds {
   ids @1 :List(Int32);      # 1 to 128
 }
 
+# A KV cache block's keys and values of all layers, between the cache and the host tier behind it.
+struct BlockCopy {
+  block @0 :Int32;          # of the KV cache
+  hostBlock @1 :Int32;      # of the host tier
+}
+
 struct Submission {
   incarnation @0 :UInt32;
   sequence @1 :UInt64;      # the first of an incarnation is 1
@@ -110,4 +117,6 @@ struct Submission {
   logprobTokenIdCounts @8 :List(Int32);  # [capacity], 0 to 128
   logprobTokenIds @9 :List(SelectedIds);
   promptTargetTokens @10 :List(Int32);   # scored prefill: [prompt tokens], lane order; -1: no target
+  blocksOut @11 :List(BlockCopy);        # before the step: cache to host tier
+  blocksIn @12 :List(BlockCopy);         # behind blocksOut, before the step: host tier to cache
 }

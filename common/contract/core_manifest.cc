@@ -199,6 +199,9 @@ Result<Capabilities> derive_capabilities(const CoreManifest& m) {
                                     {"kv_num_blocks", m.kv_num_blocks}}) {
     if (auto s = positive(name, value); !s) return s.error();
   }
+  if (m.host_num_blocks < 0) {
+    return Error{Errc::kMismatch, fmt::format("host_num_blocks: expected at least 0, found {}", m.host_num_blocks)};
+  }
   if (auto s = check_names(m); !s) return s.error();
   const BufferDeclaration* records = find(m, buffer_name::kRecords);
   if (!records) {
@@ -213,7 +216,8 @@ Result<Capabilities> derive_capabilities(const CoreManifest& m) {
                    .token_capacity = m.token_capacity,
                    .prefill_chunk = m.prefill_chunk,
                    .kv_block_size = m.kv_block_size,
-                   .kv_num_blocks = m.kv_num_blocks};
+                   .kv_num_blocks = m.kv_num_blocks,
+                   .host_num_blocks = m.host_num_blocks};
   if (auto s = derive_logprobs(m, &out); !s) return s.error();
   if (auto s = derive_scoring(m, &out); !s) return s.error();
   return out;
@@ -233,6 +237,7 @@ Status check_same_core(const CoreManifest& a, const CoreManifest& b) {
   if (a.prefill_chunk != b.prefill_chunk) return differ("prefill_chunk", a.prefill_chunk, b.prefill_chunk);
   if (a.kv_block_size != b.kv_block_size) return differ("kv_block_size", a.kv_block_size, b.kv_block_size);
   if (a.kv_num_blocks != b.kv_num_blocks) return differ("kv_num_blocks", a.kv_num_blocks, b.kv_num_blocks);
+  if (a.host_num_blocks != b.host_num_blocks) return differ("host_num_blocks", a.host_num_blocks, b.host_num_blocks);
   if (a.buffers != b.buffers) {
     for (size_t i = 0; i < std::max(a.buffers.size(), b.buffers.size()); ++i) {
       const auto text = [&](const CoreManifest& m) {

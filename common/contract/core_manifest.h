@@ -34,13 +34,17 @@ struct GraphDeclaration {
   friend bool operator==(const GraphDeclaration&, const GraphDeclaration&) = default;
 };
 
-/// Bytes, per rank. The bundle's physical bytes are stated apart from the totals (R25).
+/// Bytes, per rank. Each part's physical bytes are stated apart from the device's totals (R25).
 struct MemoryReport {
   int64_t weights_bytes = 0;
   int64_t kv_cache_bytes = 0;
-  int64_t bundle_bytes = 0;
+  int64_t bundle_bytes = 0;  // prompt scoring's buffers included
   int64_t workspace_bytes = 0;
-  int64_t pinned_bytes = 0;
+  int64_t pinned_bytes = 0;  // staging and read-back
+  int64_t host_tier_bytes = 0;
+  int64_t scoring_bytes = 0;           // prompt scoring's workspace
+  int64_t device_allocated_bytes = 0;  // what the core asked the device for: the sum of its parts there
+  int64_t device_reserved_bytes = 0;   // what the device set aside for the process, for whatever reason
   friend bool operator==(const MemoryReport&, const MemoryReport&) = default;
 };
 
@@ -55,6 +59,7 @@ struct CoreManifest {
   int32_t prefill_chunk = 0;   // prompt rows in one submission
   int32_t kv_block_size = 0;   // positions
   int32_t kv_num_blocks = 0;
+  int32_t host_num_blocks = 0;  // KV cache blocks that the host tier holds; 0: none
   std::vector<BufferDeclaration> buffers;
   std::vector<GraphDeclaration> graphs;
   MemoryReport memory;  // may differ between ranks; everything else must not
@@ -69,6 +74,7 @@ struct Capabilities {
   int32_t prefill_chunk = 0;
   int32_t kv_block_size = 0;
   int32_t kv_num_blocks = 0;
+  int32_t host_num_blocks = 0;      // of the tier behind the KV cache; 0: none
   int32_t max_logprobs = 0;         // K; 0: no logprobs at all (R34)
   bool logprob_token_ids = false;   // R7, R35
   bool prompt_scoring = false;      // R45

@@ -54,6 +54,13 @@ struct SelectedIds {
   friend bool operator==(const SelectedIds&, const SelectedIds&) = default;
 };
 
+/// One block's keys and values of all layers, between the KV cache and the host tier behind it.
+struct BlockCopy {
+  int32_t block = 0;       // of the KV cache
+  int32_t host_block = 0;  // of the host tier
+  friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
+};
+
 inline constexpr TokenId kNoTarget = -1;  // a prompt position behind which no prompt token stands
 
 struct Submission {
@@ -61,6 +68,11 @@ struct Submission {
   Sequence sequence;
   FrameIndex frame;
   Operation operation = Operation::kInvalid;
+  // The host tier's part, before anything else: first what the cache gives away (block to host_block), then what comes
+  // back (host_block to block). A block of the cache is named here only while no lane of a submission that is not yet
+  // decoded reads or writes it, so the copies may run beside those; this submission's own step waits for them.
+  std::vector<BlockCopy> blocks_out;            // no block and no host block twice
+  std::vector<BlockCopy> blocks_in;             // no block twice; host blocks that were written by an earlier submission
   std::vector<SlotAdmission> admissions;        // applied first
   std::vector<BlockTableUpdate> block_updates;  // applied second
   std::vector<Lane> lanes;                      // at most one a slot

@@ -124,6 +124,10 @@ void write(const MemoryReport& from, schema::MemoryReport::Builder to) {
   to.setBundleBytes(from.bundle_bytes);
   to.setWorkspaceBytes(from.workspace_bytes);
   to.setPinnedBytes(from.pinned_bytes);
+  to.setHostTierBytes(from.host_tier_bytes);
+  to.setScoringBytes(from.scoring_bytes);
+  to.setDeviceAllocatedBytes(from.device_allocated_bytes);
+  to.setDeviceReservedBytes(from.device_reserved_bytes);
 }
 
 MemoryReport read(schema::MemoryReport::Reader from) {
@@ -133,6 +137,10 @@ MemoryReport read(schema::MemoryReport::Reader from) {
   to.bundle_bytes = in_range("bundle_bytes", from.getBundleBytes(), 0, kMaxInt64);
   to.workspace_bytes = in_range("workspace_bytes", from.getWorkspaceBytes(), 0, kMaxInt64);
   to.pinned_bytes = in_range("pinned_bytes", from.getPinnedBytes(), 0, kMaxInt64);
+  to.host_tier_bytes = in_range("host_tier_bytes", from.getHostTierBytes(), 0, kMaxInt64);
+  to.scoring_bytes = in_range("scoring_bytes", from.getScoringBytes(), 0, kMaxInt64);
+  to.device_allocated_bytes = in_range("device_allocated_bytes", from.getDeviceAllocatedBytes(), 0, kMaxInt64);
+  to.device_reserved_bytes = in_range("device_reserved_bytes", from.getDeviceReservedBytes(), 0, kMaxInt64);
   return to;
 }
 
@@ -147,6 +155,7 @@ void write(const CoreManifest& from, schema::CoreManifest::Builder to) {
   to.setPrefillChunk(from.prefill_chunk);
   to.setKvBlockSize(from.kv_block_size);
   to.setKvNumBlocks(from.kv_num_blocks);
+  to.setHostNumBlocks(from.host_num_blocks);
   auto buffers = to.initBuffers(from.buffers.size());
   for (uint32_t i = 0; i < from.buffers.size(); ++i) write(from.buffers[i], buffers[i]);
   auto graphs = to.initGraphs(from.graphs.size());
@@ -166,6 +175,7 @@ CoreManifest read(schema::CoreManifest::Reader from) {
   to.prefill_chunk = in_range("prefill_chunk", int64_t{from.getPrefillChunk()}, 0, kMaxInt32);
   to.kv_block_size = in_range("kv_block_size", int64_t{from.getKvBlockSize()}, 0, kMaxInt32);
   to.kv_num_blocks = in_range("kv_num_blocks", int64_t{from.getKvNumBlocks()}, 0, kMaxInt32);
+  to.host_num_blocks = in_range("host_num_blocks", int64_t{from.getHostNumBlocks()}, 0, kMaxInt32);
   const auto buffers = from.getBuffers();
   list_size("buffers", buffers.size(), kMaxBuffers);
   for (const auto buffer : buffers) to.buffers.push_back(read(buffer));

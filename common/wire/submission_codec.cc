@@ -106,6 +106,16 @@ SelectedIds read(schema::SelectedIds::Reader from) {
   return to;
 }
 
+void write(const BlockCopy& from, schema::BlockCopy::Builder to) {
+  to.setBlock(from.block);
+  to.setHostBlock(from.host_block);
+}
+
+BlockCopy read(schema::BlockCopy::Reader from) {
+  return {static_cast<int32_t>(in_range("block", int64_t{from.getBlock()}, 0, kMaxInt32)),
+          static_cast<int32_t>(in_range("host_block", int64_t{from.getHostBlock()}, 0, kMaxInt32))};
+}
+
 // The one kind of list element that holds lists of its own.
 void write(const SlotAdmission& from, schema::SlotAdmission::Builder to);
 SlotAdmission read(schema::SlotAdmission::Reader from);
@@ -221,6 +231,8 @@ Submission read(schema::Submission::Reader from) {
   to.frame = FrameIndex(in_range("frame", int64_t{from.getFrame()}, 0, kNumFrames - 1));
   to.operation = static_cast<Operation>(
       in_range("operation", enum_number(from.getOperation()), 1, static_cast<int64_t>(Operation::kScoredPrefill)));
+  to.blocks_out = read_all("blocks_out", from.getBlocksOut(), kMaxBlockUpdates);
+  to.blocks_in = read_all("blocks_in", from.getBlocksIn(), kMaxBlockUpdates);
   to.admissions = read_all("admissions", from.getAdmissions(), kMaxSlots);
   to.block_updates = read_all("block_updates", from.getBlockUpdates(), kMaxBlockUpdates);
   to.lanes = read_all("lanes", from.getLanes(), kMaxSlots);
@@ -242,6 +254,8 @@ std::string encode_submission(const Submission& submission) {
   to.setSequence(submission.sequence.value);
   to.setFrame(submission.frame.value);
   to.setOperation(static_cast<schema::Operation>(submission.operation));
+  write_all(to.initBlocksOut(submission.blocks_out.size()), submission.blocks_out);
+  write_all(to.initBlocksIn(submission.blocks_in.size()), submission.blocks_in);
   write_all(to.initAdmissions(submission.admissions.size()), submission.admissions);
   write_all(to.initBlockUpdates(submission.block_updates.size()), submission.block_updates);
   write_all(to.initLanes(submission.lanes.size()), submission.lanes);

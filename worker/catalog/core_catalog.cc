@@ -117,6 +117,7 @@ Result<CoreManifest> build_manifest(const CoreShape& s) {
                    .prefill_chunk = s.prefill_chunk,
                    .kv_block_size = s.kv_block_size,
                    .kv_num_blocks = s.kv_num_blocks,
+                   .host_num_blocks = s.host_num_blocks,
                    .buffers = bundle_declarations(s),
                    .graphs = graph_declarations(s)};
   if (auto capabilities = derive_capabilities(out); !capabilities) return capabilities.error();

@@ -22,6 +22,7 @@ struct CoreShape {
   int32_t prefill_chunk = 0;
   int32_t kv_block_size = 0;
   int32_t kv_num_blocks = 0;
+  int32_t host_num_blocks = 0;  // of the tier behind the KV cache; 0: none
   int32_t alternatives = 0;  // K; 0: no logprob buffers (R34)
   bool token_ids = false;    // the id inputs; only with K = 20, whose layout they fix at 258 words
   bool prompt_scoring = false;  // scored prefill graphs and their buffers; only with K = 20 (R45)

@@ -120,7 +120,8 @@ CoreManifest read_manifest(const json::value& value) {
                    .token_capacity = fields.integer<int32_t>("token_capacity"),
                    .prefill_chunk = fields.integer<int32_t>("prefill_chunk"),
                    .kv_block_size = fields.integer<int32_t>("kv_block_size"),
-                   .kv_num_blocks = fields.integer<int32_t>("kv_num_blocks")};
+                   .kv_num_blocks = fields.integer<int32_t>("kv_num_blocks"),
+                   .host_num_blocks = fields.integer<int32_t>("host_num_blocks")};
   for (const json::value& buffer : fields.list("buffers")) {
     out.buffers.push_back(read_buffer(buffer, out.buffers.size()));
   }
@@ -176,6 +177,7 @@ std::string manifest_json(const CoreManifest& m) {
                         {"prefill_chunk", m.prefill_chunk},
                         {"kv_block_size", m.kv_block_size},
                         {"kv_num_blocks", m.kv_num_blocks},
+                        {"host_num_blocks", m.host_num_blocks},
                         {"buffers", std::move(buffers)},
                         {"graphs", std::move(graphs)}};
   return json::serialize(out);

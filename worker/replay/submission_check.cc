@@ -117,6 +117,9 @@ SubmissionCheck::SubmissionCheck(const CoreShape& shape)
       marks_(static_cast<size_t>(shape.slot_capacity), 0),
       masked_(static_cast<size_t>(shape.slot_capacity), false),
       masked_then_(masked_),
+      cache_marks_(shape.host_num_blocks > 0 ? static_cast<size_t>(shape.kv_num_blocks) : 0, 0),
+      host_marks_(static_cast<size_t>(shape.host_num_blocks), 0),
+      host_filled_(static_cast<size_t>(shape.host_num_blocks), false),
       block_marks_(static_cast<size_t>(shape.slot_capacity) * static_cast<size_t>(max_blocks_), 0) {}
 
 bool SubmissionCheck::first_mark(int32_t slot) {
@@ -130,12 +133,45 @@ Status SubmissionCheck::check(const Submission& s) {
     return invalid("operation: this core has no graph for {} ({})", to_string(s.operation),
                    static_cast<int>(s.operation));
   }
+  if (auto status = check_copies(s); !status) return status;
   if (auto status = check_admissions(s); !status) return status;
   if (auto status = check_block_updates(s); !status) return status;
   if (auto status = check_lanes(s); !status) return status;
   if (auto status = check_prompt_targets(s); !status) return status;
   if (auto status = check_logprobs(s); !status) return status;
   masked_.swap(masked_then_);
+  for (const BlockCopy& copy : s.blocks_out) host_filled_[static_cast<size_t>(copy.host_block)] = true;
+  return Ok{};
+}
+
+/// Copies of one kind go in any order, so a target has one source; and what comes back was kept by an earlier
+/// submission.
+Status SubmissionCheck::check_copies(const Submission& s) {
+  const auto check_range = [&](std::string_view name, const BlockCopy& copy) -> Status {
+    if (copy.block < 0 || copy.block >= shape_.kv_num_blocks)
+      return invalid("{}: block {} is outside the cache's {}", name, copy.block, shape_.kv_num_blocks);
+    if (copy.host_block < 0 || copy.host_block >= shape_.host_num_blocks)
+      return invalid("{}: host block {} is outside the host tier's {}", name, copy.host_block, shape_.host_num_blocks);
+    return Ok{};
+  };
+  const auto twice = [&](std::vector<uint64_t>& marks, int32_t block) {
+    return std::exchange(marks[static_cast<size_t>(block)], round_) == round_;
+  };
+  ++round_;
+  for (const BlockCopy& copy : s.blocks_out) {
+    if (auto status = check_range("blocks_out", copy); !status) return status;
+    if (twice(cache_marks_, copy.block)) return invalid("blocks_out: block {} twice", copy.block);
+    if (twice(host_marks_, copy.host_block)) return invalid("blocks_out: host block {} twice", copy.host_block);
+  }
+  const uint64_t out = round_++;
+  for (const BlockCopy& copy : s.blocks_in) {
+    if (auto status = check_range("blocks_in", copy); !status) return status;
+    const auto host = static_cast<size_t>(copy.host_block);
+    if (twice(cache_marks_, copy.block)) return invalid("blocks_in: block {} twice", copy.block);
+    if (!host_filled_[host]) return invalid("blocks_in: host block {} was never filled", copy.host_block);
+    if (host_marks_[host] == out)
+      return invalid("blocks_in: host block {} is overwritten by this submission", copy.host_block);
+  }
   return Ok{};
 }
 

@@ -18,6 +18,7 @@ class SubmissionCheck {
   Status check(const Submission& submission);
 
  private:
+  Status check_copies(const Submission& submission);
   Status check_admissions(const Submission& submission);
   Status check_block_updates(const Submission& submission);
   Status check_lanes(const Submission& submission);
@@ -33,6 +34,10 @@ class SubmissionCheck {
   std::vector<uint64_t> marks_;  // [capacity] round in which a slot was last seen
   // [capacity] its admission announced masks: so far, and with the submission at hand.
   std::vector<bool> masked_, masked_then_;
+  // The host tier's: rounds in which a block of the cache, and of the tier, was last seen, and which of the latter hold
+  // something.
+  std::vector<uint64_t> cache_marks_, host_marks_;
+  std::vector<bool> host_filled_;
   std::vector<uint64_t> block_marks_;  // [capacity, max_blocks] and an entry of its block table
   uint64_t round_ = 0;
 };

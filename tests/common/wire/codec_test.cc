@@ -98,16 +98,18 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
   base.block_updates.resize(1);
   base.lanes.resize(1);
   base.logprob_token_ids = {{SlotIndex(0), {1}}};
+  base.blocks_out.resize(1);
   // What only travels beside a penalty has one to travel beside.
   base.admissions[0].sampling.repetition_penalty = 1.25f;
   base.admissions[0].sampling.logit_bias = {{3, 1.0f}};
   base.admissions[0].sampling.output_counts = {{3, 1}};
-  [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11] = base;
+  [[maybe_unused]] const auto& [s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13] = base;
   [[maybe_unused]] const auto& [a1, a2, a3, a4] = base.admissions[0];
   [[maybe_unused]] const auto& [p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18] = a3;
   [[maybe_unused]] const auto& [b1, b2, b3] = base.block_updates[0];
   [[maybe_unused]] const auto& [l1, l2, l3, l4, l5, l6, l7] = base.lanes[0];
   [[maybe_unused]] const auto& [i1, i2] = base.logprob_token_ids[0];
+  [[maybe_unused]] const auto& [c1, c2] = base.blocks_out[0];
   using S = Submission;
   expect_each_survives<S>(base, {
                                     [](S& s) { s.incarnation = 0xfffffffe; },
@@ -168,6 +170,11 @@ TEST(Codec, EverySubmissionFieldTravelsOnItsOwn) {
                                     [](S& s) { s.logprob_token_ids[0].slot = SlotIndex(1); },
                                     [](S& s) {
                                       s.logprob_token_ids[0].ids = {9, 8, 7};
+                                    },
+                                    [](S& s) { s.blocks_out[0].block = 7; },
+                                    [](S& s) { s.blocks_out[0].host_block = 8; },
+                                    [](S& s) {
+                                      s.blocks_in = {{1, 2}, {3, 4}};
                                     },
                                     [](S& s) {  // R38
                                       s.prompt_target_tokens = {5, kNoTarget, 0};
@@ -240,10 +247,10 @@ TEST(Codec, EveryManifestFieldTravelsOnItsOwn) {
   base.manifest.graphs.resize(1);
   base.manifest.graphs[0].operation = Operation::kDecode;
   [[maybe_unused]] const auto& [r1, r2] = base;
-  [[maybe_unused]] const auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13] = base.manifest;
+  [[maybe_unused]] const auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14] = base.manifest;
   [[maybe_unused]] const auto& [b1, b2, b3] = base.manifest.buffers[0];
   [[maybe_unused]] const auto& [g1, g2, g3, g4] = base.manifest.graphs[0];
-  [[maybe_unused]] const auto& [x1, x2, x3, x4, x5] = base.manifest.memory;
+  [[maybe_unused]] const auto& [x1, x2, x3, x4, x5, x6, x7, x8, x9] = base.manifest.memory;
   using R = Ready;
   expect_each_control_survives<R>(
       base, {
@@ -258,6 +265,7 @@ TEST(Codec, EveryManifestFieldTravelsOnItsOwn) {
                 [](R& r) { r.manifest.prefill_chunk = 512; },
                 [](R& r) { r.manifest.kv_block_size = 16; },
                 [](R& r) { r.manifest.kv_num_blocks = 1000; },
+                [](R& r) { r.manifest.host_num_blocks = 5000; },
                 [](R& r) { r.manifest.buffers[0].name = "completion_records"; },
                 [](R& r) { r.manifest.buffers[0].dtype = BufferDtype::kFloat16; },
                 [](R& r) {
@@ -276,6 +284,10 @@ TEST(Codec, EveryManifestFieldTravelsOnItsOwn) {
                 [](R& r) { r.manifest.memory.bundle_bytes = 3; },
                 [](R& r) { r.manifest.memory.workspace_bytes = 4; },
                 [](R& r) { r.manifest.memory.pinned_bytes = 5; },
+                [](R& r) { r.manifest.memory.host_tier_bytes = 6; },
+                [](R& r) { r.manifest.memory.scoring_bytes = 7; },
+                [](R& r) { r.manifest.memory.device_allocated_bytes = 8; },
+                [](R& r) { r.manifest.memory.device_reserved_bytes = 9; },
             });
 }
 

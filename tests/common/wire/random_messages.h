@@ -21,12 +21,13 @@ inline std::span<const std::byte> bytes_of(const std::string& text) {
 }
 
 inline auto fields(const MemoryReport& m) {
-  return std::tie(m.weights_bytes, m.kv_cache_bytes, m.bundle_bytes, m.workspace_bytes, m.pinned_bytes);
+  return std::tie(m.weights_bytes, m.kv_cache_bytes, m.bundle_bytes, m.workspace_bytes, m.pinned_bytes,
+                  m.host_tier_bytes, m.scoring_bytes, m.device_allocated_bytes, m.device_reserved_bytes);
 }
 inline bool same_manifest(const CoreManifest& a, const CoreManifest& b) {
   const auto own = [](const CoreManifest& m) {
     return std::tie(m.model_type, m.device, m.dtype, m.vocab_size, m.max_model_len, m.slot_capacity, m.token_capacity,
-                    m.prefill_chunk, m.kv_block_size, m.kv_num_blocks, m.buffers, m.graphs);
+                    m.prefill_chunk, m.kv_block_size, m.kv_num_blocks, m.host_num_blocks, m.buffers, m.graphs);
   };
   return own(a) == own(b) && fields(a.memory) == fields(b.memory);
 }
@@ -112,6 +113,10 @@ class RandomMessages {
     s.sequence = Sequence(bits());
     s.frame = FrameIndex(between(0, 1));
     s.operation = static_cast<Operation>(between(1, 12));
+    for (auto* copies : {&s.blocks_out, &s.blocks_in}) {
+      for (int64_t n = between(0, 4); n > 0; --n)
+        copies->push_back({static_cast<int32_t>(between(0, 1 << 20)), static_cast<int32_t>(between(0, 1 << 30))});
+    }
     for (int64_t n = between(0, 4); n > 0; --n)
       s.admissions.push_back({slot(), epoch(), sampling(), static_cast<int32_t>(between(0, 9))});
     for (int64_t n = between(0, 4); n > 0; --n) {
@@ -167,6 +172,7 @@ class RandomMessages {
     m.prefill_chunk = between(0, 1 << 16);
     m.kv_block_size = between(0, 256);
     m.kv_num_blocks = between(0, 1 << 20);
+    m.host_num_blocks = between(0, 1 << 24);
     for (int64_t n = between(0, 5); n > 0; --n) {
       BufferDeclaration b{text(), static_cast<BufferDtype>(between(0, 4)), std::vector<int64_t>(between(0, 8))};
       for (auto& extent : b.shape) extent = between(0, int64_t{1} << 50);
@@ -179,7 +185,9 @@ class RandomMessages {
       m.graphs.push_back(std::move(g));
     }
     for (int64_t* bytes : {&m.memory.weights_bytes, &m.memory.kv_cache_bytes, &m.memory.bundle_bytes,
-                           &m.memory.workspace_bytes, &m.memory.pinned_bytes}) {
+                           &m.memory.workspace_bytes, &m.memory.pinned_bytes, &m.memory.host_tier_bytes,
+                           &m.memory.scoring_bytes, &m.memory.device_allocated_bytes,
+                           &m.memory.device_reserved_bytes}) {
       *bytes = between(0, int64_t{1} << 45);
     }
     return m;

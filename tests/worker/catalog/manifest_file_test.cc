@@ -25,6 +25,7 @@ CoreManifest core(int32_t alternatives, bool token_ids, bool prompt_scoring = fa
                          .prefill_chunk = prefill_chunk,
                          .kv_block_size = 32,
                          .kv_num_blocks = 16,
+                         .host_num_blocks = 3,
                          .alternatives = alternatives,
                          .token_ids = token_ids,
                          .prompt_scoring = prompt_scoring})
@@ -266,6 +267,9 @@ std::vector<Malformation> ranges() {
   count("prefill_chunk", &CoreManifest::prefill_chunk);
   count("kv_block_size", &CoreManifest::kv_block_size);
   count("kv_num_blocks", &CoreManifest::kv_num_blocks);
+  out.push_back({"host_num_blocks", {"host_num_blocks", "at least 0", "-1"}, [](CoreManifest& m) {
+                   m.host_num_blocks = -1;
+                 }});
   return out;
 }
 

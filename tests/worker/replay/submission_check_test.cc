@@ -21,6 +21,7 @@ CoreShape shape() {
           .prefill_chunk = 16,
           .kv_block_size = 32,
           .kv_num_blocks = 10,
+          .host_num_blocks = 6,
           .alternatives = 20,
           .token_ids = true,
           .prompt_scoring = true};
@@ -103,6 +104,50 @@ TEST(SubmissionCheck, R38_R45_AScoredPrefillNeedsACoreThatScoresAndATargetForEac
         s.prompt_target_tokens = {1, 2, 3};
       },
       "prompt_target_tokens: expected 0");
+}
+
+TEST(SubmissionCheck, CopiesStayWithinTheHostTierAndOnlyWhatItWasGivenComesBack) {
+  SubmissionCheck check(shape());
+  const auto with = [](std::vector<BlockCopy> out, std::vector<BlockCopy> in) {
+    Submission s = good();
+    s.blocks_out = std::move(out);
+    s.blocks_in = std::move(in);
+    return s;
+  };
+  const auto refuses = [&](const Submission& s, const std::string& part) {
+    const Status status = check.check(s);
+    ASSERT_FALSE(status.ok()) << part;
+    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+  };
+  const auto accepts = [&](const Submission& s) {
+    const Status status = check.check(s);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  };
+  refuses(with({{10, 0}}, {}), "blocks_out: block 10 is outside the cache's 10");
+  refuses(with({{-1, 0}}, {}), "blocks_out: block -1");
+  refuses(with({{0, 6}}, {}), "blocks_out: host block 6 is outside the host tier's 6");
+  refuses(with({{0, -1}}, {}), "blocks_out: host block -1");
+  refuses(with({{0, 1}, {0, 2}}, {}), "blocks_out: block 0 twice");
+  refuses(with({{0, 1}, {2, 1}}, {}), "blocks_out: host block 1 twice");
+  refuses(with({}, {{3, 0}}), "blocks_in: host block 0 was never filled");
+  refuses(with({{0, 5}}, {{3, 5}}), "blocks_in: host block 5 was never filled");
+  Submission refused = with({{0, 5}}, {});
+  refused.lanes.clear();
+  EXPECT_FALSE(check.check(refused).ok());
+  refuses(with({}, {{3, 5}}), "never filled");  // a refused submission has filled nothing
+  accepts(with({{0, 5}, {9, 0}}, {}));
+  accepts(with({{3, 1}}, {{3, 5}, {0, 5}, {1, 0}}));
+  refuses(with({{4, 5}}, {{3, 5}}), "blocks_in: host block 5 is overwritten by this submission");
+  refuses(with({}, {{3, 5}, {3, 0}}), "blocks_in: block 3 twice");
+  refuses(with({}, {{10, 5}}), "blocks_in: block 10");
+  refuses(with({}, {{3, 6}}), "blocks_in: host block 6");
+
+  CoreShape without = shape();
+  without.host_num_blocks = 0;
+  SubmissionCheck none(without);
+  EXPECT_TRUE(none.check(good()).ok());
+  EXPECT_FALSE(none.check(with({{0, 0}}, {})).ok());
+  EXPECT_FALSE(none.check(with({}, {{0, 0}})).ok());
 }
 
 TEST(SubmissionCheck, AMaskedSlotsSamplingLanesBringWholeMasksAndNoOthersDo) {
