@@ -31,14 +31,6 @@ constexpr size_t kMaxDtypeBytes = 16;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) { throw LoadError(path + ": " + what); }
 
-/// Names of a hostile file, fit for one log line.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 80)) out += c >= 0x20 && c < 0x7f ? c : '?';
-  if (text.size() > 80) out += "...";
-  return out;
-}
-
 int64_t element_bytes(std::string_view dtype) {
   if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
   if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
@@ -232,8 +224,6 @@ std::map<std::string, std::string> read_weight_map(const std::string& path) {
 
 }  // namespace
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 std::vector<HeaderEntry> parse_safetensors_header(const std::byte* data, size_t file_bytes, const std::string& path) {
   if (file_bytes < 8) fail(path, fmt::format("{} bytes are too few for a safetensors file", file_bytes));
   uint64_t header_bytes = 0;
@@ -262,15 +252,6 @@ std::vector<HeaderEntry> parse_safetensors_header(const std::byte* data, size_t 
     e.end += data_begin;
   }
   return std::move(handler.entries);
-}
-
-Checkpoint::Checkpoint(Checkpoint&& other) noexcept
-    : mappings_(std::exchange(other.mappings_, {})),
-      tensors_(std::move(other.tensors_)),
-      realigned_(std::move(other.realigned_)) {}
-
-Checkpoint::~Checkpoint() {
-  for (const Mapping& m : mappings_) munmap(m.data, m.bytes);
 }
 
 void Checkpoint::add_file(const std::string& path, const std::map<std::string, std::string>* weight_map,
@@ -323,40 +304,6 @@ Checkpoint Checkpoint::open(const std::string& model_dir) {
       fail(model_dir + "/" + file, "tensor " + printable(name) + ": the index lists it, the file has none");
   }
   return out;
-}
-
-TensorView Checkpoint::floats(const std::string& name, const std::vector<int64_t>& shape) {
-  const auto it = tensors_.find(name);
-  if (it == tensors_.end()) throw LoadError("tensor " + name + ": expected " + shape_text(shape) + ", found none");
-  const MappedTensor& t = it->second;
-  if (t.shape != shape) {
-    fail(t.file, "tensor " + name + ": expected " + shape_text(shape) + ", found " + shape_text(t.shape));
-  }
-  TensorView view{.data = t.data, .shape = shape};
-  if (t.dtype == "F32") {
-    view.dtype = DType::kFloat32;
-  } else if (t.dtype == "BF16") {
-    view.dtype = DType::kBFloat16;
-  } else if (t.dtype == "F16") {
-    view.dtype = DType::kFloat16;
-  } else {
-    fail(t.file, "tensor " + name + ": expected F32, BF16 or F16, found " + printable(t.dtype));
-  }
-  if (reinterpret_cast<uintptr_t>(t.data) % dtype_bytes(view.dtype) != 0) {
-    realigned_.emplace_back(static_cast<size_t>(t.bytes));
-    std::memcpy(realigned_.back().data(), t.data, static_cast<size_t>(t.bytes));
-    view.data = realigned_.back().data();
-  }
-  return view;
-}
-
-void Checkpoint::release(const std::string& name) {
-  const auto it = tensors_.find(name);
-  if (it == tensors_.end() || it->second.bytes == 0) return;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(it->second.data) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(it->second.data) + static_cast<uintptr_t>(it->second.bytes);
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace helios

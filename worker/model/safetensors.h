@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/aligned_buffer.h"
@@ -27,6 +28,8 @@ struct MappedTensor {
 };
 
 std::string shape_text(const std::vector<int64_t>& shape);
+/// A name from a hostile file, fit for one log line.
+std::string printable(std::string_view text);
 
 /// A tensor usable as a matrix input: `data` is aligned to the element.
 struct TensorView {
