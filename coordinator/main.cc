@@ -196,6 +196,7 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
                    .io_threads = config.io_threads,
                    .max_body_bytes = config.max_body_bytes};
   http.on_response = [&metrics](int status) { metrics.on_response(status); };
+  http.on_connections = [&metrics](int change) { metrics.on_connections(change); };
   Result<std::unique_ptr<HttpServer>> server = HttpServer::start(std::move(http), router);
   if (!server) return complain(server.error(), 1);
   log_info("listening", "url={} ranks={} endpoint={}", (*server)->url(), config.world_size, (*engine)->rank_endpoint());

@@ -81,6 +81,9 @@ struct EngineStatus {
   int64_t running = 0;
   int64_t waiting = 0;          // for a slot, preempted ones included
   double kv_cache_usage = 0.0;  // 0..1
+  int64_t kv_blocks_held = 0;    // by sequences
+  int64_t kv_blocks_known = 0;   // the prefix in them can be found, held or not
+  int64_t frames_in_flight = 0;  // submitted, not yet decoded
 };
 
 class EngineClient {

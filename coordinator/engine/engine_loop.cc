@@ -604,8 +604,11 @@ void EngineLoop::publish() {
   running_.store(num_started_ - waiting_again, std::memory_order_relaxed);
   waiting_again_.store(waiting_again, std::memory_order_relaxed);
   const BlockPool* blocks = scheduler_ ? &scheduler_->blocks() : nullptr;
-  kv_usage_.store(blocks ? 1.0 - static_cast<double>(blocks->num_free()) / blocks->num_blocks() : 0.0,
-                  std::memory_order_relaxed);
+  const int64_t held = blocks ? blocks->num_blocks() - blocks->num_free() : 0;
+  kv_usage_.store(blocks ? static_cast<double>(held) / blocks->num_blocks() : 0.0, std::memory_order_relaxed);
+  kv_blocks_held_.store(held, std::memory_order_relaxed);
+  kv_blocks_known_.store(scheduler_ ? scheduler_->cache().size() : 0, std::memory_order_relaxed);
+  frames_in_flight_.store(ledger_ ? ledger_->num_in_flight() : 0, std::memory_order_relaxed);
   const uint64_t version = 2 * ranks_->version() + (draining_ ? 1 : 0);
   if (version == published_version_ && !finished_) return;
   published_version_ = version;
@@ -648,6 +651,9 @@ EngineStatus EngineLoop::status() const {
   out.running = running_.load(std::memory_order_relaxed);
   out.waiting = static_cast<int64_t>(inbox_->waiting()) + waiting_again_.load(std::memory_order_relaxed);
   out.kv_cache_usage = kv_usage_.load(std::memory_order_relaxed);
+  out.kv_blocks_held = kv_blocks_held_.load(std::memory_order_relaxed);
+  out.kv_blocks_known = kv_blocks_known_.load(std::memory_order_relaxed);
+  out.frames_in_flight = frames_in_flight_.load(std::memory_order_relaxed);
   return out;
 }
 

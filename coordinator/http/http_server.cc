@@ -109,12 +109,14 @@ void HttpServer::Impl::serve(tcp::socket socket) {
     if (!accepting) return;
     connections.insert(connection);
   }
+  if (options.on_connections) options.on_connections(1);
   net::co_spawn(executor, connection->run(), [this, connection](std::exception_ptr failure) mutable {
     try {
       if (failure) std::rethrow_exception(failure);
     } catch (const std::exception& e) {
       log_error("connection_failed", "error=\"{}\"", e.what());
     }
+    if (options.on_connections) options.on_connections(-1);
     std::lock_guard lock(mutex);
     connections.erase(connection);
     connection.reset();

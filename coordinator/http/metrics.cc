@@ -86,6 +86,11 @@ struct ServerMetrics::Impl {
   Counter& frame_bytes =
       counter("helios_frame_bytes_total", "Bytes of frames that rank 0 copied to the host, records included.");
   Counter& records = counter("helios_completion_records_total", "Records read: lanes of completion frames.");
+  Gauge& kv_held = gauge("helios_kv_cache_blocks_held", "KV cache blocks that sequences hold.");
+  Gauge& kv_known = gauge("helios_prefix_cache_blocks",
+                          "KV cache blocks whose prefix can be found; those that nobody holds give way.");
+  Gauge& in_flight = gauge("helios_frames_in_flight", "Submissions whose completions are not decoded yet.");
+  Gauge& connections = gauge("helios_http_connections", "Open HTTP connections.");
   prometheus::Family<Counter>& responses = counters("helios_http_responses_total", "HTTP responses, by status.");
   Gauge& ready = gauge("helios_ready", "1 when a request would be served.");
   prometheus::Family<Gauge>& rank_up = gauges("helios_rank_ready", "1 when the rank is ready.");
@@ -183,10 +188,15 @@ void ServerMetrics::on_response(int status) {
   impl_->responses.Add(impl_->labels("code", std::to_string(status))).Increment();
 }
 
+void ServerMetrics::on_connections(int change) { impl_->connections.Increment(change); }
+
 std::string ServerMetrics::render(const EngineStatus& status) {
   impl_->running.Set(static_cast<double>(status.running));
   impl_->waiting.Set(static_cast<double>(status.waiting));
   impl_->kv_usage.Set(status.kv_cache_usage);
+  impl_->kv_held.Set(static_cast<double>(status.kv_blocks_held));
+  impl_->kv_known.Set(static_cast<double>(status.kv_blocks_known));
+  impl_->in_flight.Set(static_cast<double>(status.frames_in_flight));
   impl_->ready.Set(status.ready && !status.draining ? 1 : 0);
   for (const RankStatus& rank : status.ranks) {
     const auto labels = impl_->labels("rank", std::to_string(rank.rank.value));

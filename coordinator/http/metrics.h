@@ -29,6 +29,7 @@ class ServerMetrics final : public EngineObserver {
   // Connections. `reason`: "stop", "length", "abort" (the client left) or "error".
   void on_choice_finished(std::string_view reason);
   void on_response(int status);
+  void on_connections(int change);
 
   /// The text exposition format, version 0.0.4.
   std::string render(const EngineStatus& status);

@@ -66,6 +66,7 @@ class FrameLedger {
   /// Decoding is over: the frame may be submitted again.
   void release();
 
+  int64_t num_in_flight() const { return static_cast<int64_t>(frames_.size()); }
   /// When the oldest frame in flight became the oldest; empty when idle.
   std::optional<TimePoint> waiting_since() const;
 
