@@ -30,7 +30,11 @@ constexpr int kReconnectMaxMs = 1000;
 
 constexpr int kMaxDropsPerReceive = 64;  // then the caller gets its turn again
 
-uint64_t this_thread() { return static_cast<uint64_t>(::gettid()); }
+/// Asked for at every use of a socket, so the kernel is asked once.
+uint64_t this_thread() {
+  thread_local const auto id = static_cast<uint64_t>(::gettid());
+  return id;
+}
 
 /// A frame under way; closes itself.
 class Frame {

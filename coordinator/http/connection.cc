@@ -1,6 +1,7 @@
 #include "coordinator/http/connection.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <optional>
@@ -92,7 +93,7 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
         options_(shared.options),
         stream_(std::move(socket)),
         poll_timer_(stream_.get_executor()),
-        wake_(std::make_shared<WakeSignal>(stream_.get_executor())) {}
+        wake_(std::make_shared<WakeSignal>(stream_.get_executor(), shared.wake_hub)) {}
 
   ~BeastConnection() override { wake_->close(); }
 
@@ -141,6 +142,7 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
   net::awaitable<bool> answer(HttpRequest request, Turn turn);
   net::awaitable<bool> answer_later(std::unique_ptr<PendingReply> pending, Turn turn);
   net::awaitable<bool> write_reply(HttpReply reply, Turn turn);
+  size_t write_at_once(std::string_view bytes);
   net::awaitable<bool> write(std::string bytes);
   net::awaitable<void> watch_peer(std::shared_ptr<BeastConnection> self, uint64_t turn);
   net::awaitable<void> linger();
@@ -335,9 +337,15 @@ net::awaitable<bool> BeastConnection::write_reply(HttpReply reply, Turn turn) {
   co_return written&& turn.keep_alive;
 }
 
+/// What the socket takes at once, as a rule all: no timer, no round through the reactor. An error shows at the next write.
+size_t BeastConnection::write_at_once(std::string_view bytes) {
+  const ssize_t sent = ::send(stream_.socket().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent > 0 ? static_cast<size_t>(sent) : 0;
+}
+
 /// The time limit starts anew whenever the client has taken some bytes.
 net::awaitable<bool> BeastConnection::write(std::string bytes) {
-  for (size_t sent = 0; sent < bytes.size();) {
+  for (size_t sent = write_at_once(bytes); sent < bytes.size();) {
     stream_.expires_after(options_.write_timeout);
     auto [ec, n] = co_await stream_.async_write_some(net::buffer(bytes.data() + sent, bytes.size() - sent), kAwait);
     if (ec) {

@@ -16,10 +16,13 @@
 
 namespace helios {
 
+class WakeHub;
+
 /// What all connections of a server share.
 struct ConnectionShared {
   const HttpOptions& options;
   const Router& router;
+  const std::shared_ptr<WakeHub> wake_hub;
   std::atomic<int> active_requests = 0;
 };
 

@@ -21,6 +21,7 @@
 
 #include "common/base/log.h"
 #include "coordinator/http/connection.h"
+#include "coordinator/http/wake_signal.h"
 
 namespace helios {
 namespace {
@@ -36,7 +37,7 @@ constexpr std::chrono::milliseconds kAcceptRetry{50};
 struct HttpServer::Impl {
   Impl(HttpOptions server_options, const Router& router)
       : options(std::move(server_options)),
-        shared{options, router},
+        shared{options, router, std::make_shared<WakeHub>(io)},
         acceptor(net::make_strand(io)),
         accept_timer(acceptor.get_executor()) {}
 
@@ -46,8 +47,8 @@ struct HttpServer::Impl {
   void for_each(const std::function<void(Connection&)>& action);
 
   const HttpOptions options;
-  ConnectionShared shared;
   net::io_context io;
+  ConnectionShared shared;
   net::executor_work_guard<net::io_context::executor_type> work{io.get_executor()};
   tcp::acceptor acceptor;
   net::steady_timer accept_timer;
@@ -176,6 +177,7 @@ void HttpServer::stop() {
     for (const auto& connection : impl_->connections) connection->close_now();
     impl_->ended.wait(lock, [&] { return impl_->connections.empty(); });
   }
+  impl_->shared.wake_hub->close();
   impl_->work.reset();
   for (std::thread& thread : impl_->threads) thread.join();
 }
