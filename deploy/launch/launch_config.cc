@@ -48,6 +48,8 @@ constexpr Flag kFlags[] = {
     {"reasoning-content", Kind::kOneOf, kCoordinator, "on|off"},
     {"prefix-cache", Kind::kOneOf, kCoordinator, "on|off"},
     {"prompt-tokens-details", Kind::kOneOf, kCoordinator, "on|off"},
+    {"max-waiting", Kind::kSize, kCoordinator},
+    {"io-threads", Kind::kSize, kCoordinator},
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
     {"dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16|float16"},
     {"max-num-seqs", Kind::kSize, kWorkers},
@@ -275,6 +277,8 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --reasoning-content on|off   chat's reasoning under its older name too (default off)
   --prefix-cache on|off    compute a prefix that several prompts share once (default on)
   --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
+  --max-waiting N          sequences that may wait for their turn; more get 429 (default 1024)
+  --io-threads N           threads for HTTP, tokenising and text (default 2)
   --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (default auto: shm on one host, else gloo)
   --log-level LEVEL        trace, debug, info, warning, error or off (default info)
   --nnodes N --node-rank R the same command on N hosts, R = 0 to N-1; node 0 runs the coordinator
