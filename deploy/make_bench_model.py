@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Writes a Hugging Face model directory of a given shape with random weights, for measuring speed.
 
-The default is the shape of Qwen3-0.6B: BF16, tied embeddings, 1.19 GB. No tokenizer: helios-bench needs none. Needs
-nothing but Python's standard library; weights repeat one random block, so it writes as fast as the disk takes it.
+The default is the shape of Qwen3-0.6B: BF16, tied embeddings, 1.19 GB. Its byte-level tokenizer has as many tokens as the
+model, so that a server can be measured too: the bytes, then pieces of two and of four letters. Needs nothing but
+Python's standard library; weights repeat one random block, so it writes as fast as the disk takes it.
 """
 import argparse
 import array
+import itertools
 import json
 import math
 import os
 import random
+import string
 import struct
 import sys
 
@@ -140,12 +143,47 @@ def write_tensors(path, a):
     return 8 + len(text) + offset
 
 
+def byte_characters():
+    """The printable character that stands for every byte in byte-level vocabularies."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = (byte for byte in range(256) if byte not in plain)
+    return [chr(c) for c in (*plain, *(256 + n for n, _ in enumerate(others)))]
+
+
+def tokenizer_of(vocabulary):
+    """As many tokens as the model has, each made of two before it; None when there is no room for the bytes."""
+    if vocabulary < 256:
+        return None
+    letters = string.ascii_lowercase
+    pairs = [a + b for a in letters for b in letters]
+    merges = itertools.chain(((a[0], a[1]) for a in pairs), itertools.product(pairs, pairs))
+    merges = list(itertools.islice(merges, vocabulary - 256))
+    tokens = byte_characters() + [a + b for a, b in merges]
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "vocab": {token: i for i, token in enumerate(tokens)},
+            "merges": [f"{a} {b}" for a, b in merges],
+        },
+    }
+
+
 def main():
     a = parse_arguments()
     os.makedirs(a.directory, exist_ok=True)
     with open(os.path.join(a.directory, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config_of(a), file, indent=2)
         file.write("\n")
+    tokenizer = tokenizer_of(a.vocab)
+    if tokenizer:
+        with open(os.path.join(a.directory, "tokenizer.json"), "w", encoding="utf-8") as file:
+            json.dump(tokenizer, file, ensure_ascii=False)
     size = write_tensors(os.path.join(a.directory, "model.safetensors"), a)
     print(f"{a.directory}: {size / 1e9:.2f} GB of random weights")
 
