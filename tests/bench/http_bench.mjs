@@ -112,9 +112,9 @@ async function overhead() {
       c.served.push(await decodeRate(cluster, c.batch, c.logprobs));
     }
   }
-  print('decode', 'alone', 'served', 'ratio');
+  print('decode', 'alone', 'served', 'ratio', 'lowest', 'highest');  // of neighbours in time: a shared machine's pace changes
   for (const { batch, logprobs, alone, served } of cases) {
-    print(`batch ${batch}, ${logprobs} alternatives`, `${median(alone).toFixed(2)} /s`, `${median(served).toFixed(2)} /s`, (median(served) / median(alone)).toFixed(3));
+    print(`batch ${batch}, ${logprobs} alternatives`, `${median(alone).toFixed(2)} /s`, `${median(served).toFixed(2)} /s`, ...((ratios) => [median(ratios), Math.min(...ratios), Math.max(...ratios)].map((r) => r.toFixed(3)))(served.map((s, i) => s / alone[i])));
   }
   await cluster.stop();
 }
