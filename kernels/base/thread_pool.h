@@ -1,7 +1,8 @@
 // A rank's compute threads: fork-join over a fixed number of threads, the caller being thread 0.
 //
 // Work is split by thread index, never stolen, and no thread shares an accumulator with another, so results do not
-// depend on the number of threads. Helpers spin briefly for the next piece, then sleep on a futex.
+// depend on the number of threads. Waiters stay awake for the length of a step's pauses while nobody else wants their
+// core, then sleep on a futex.
 #pragma once
 
 #include <cstdint>
