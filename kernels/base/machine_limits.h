@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "kernels/base/aligned_buffer.h"
 #include "kernels/base/thread_pool.h"
 
 namespace helios {
@@ -16,9 +17,23 @@ struct MachineLimits {
   double fma_gflop_per_s = 0;  // 10^9 FP32 operations a second (an FMA is two), all threads together
 };
 
-/// `buffer_bytes` is read in equal contiguous parts, one a thread; 0 chooses 1 GiB, or a quarter of free memory if
-/// that is less. Each limit is the median of passes that together take about `time_each`.
-/// Throws std::bad_alloc.
+/// Measures again and again over one buffer, so that limits and work can take turns.
+class LimitMeter {
+ public:
+  /// `buffer_bytes` is read in equal contiguous parts, one a thread; 0 chooses 1 GiB, or a quarter of free memory if
+  /// that is less. Borrows the pool. Throws std::bad_alloc.
+  explicit LimitMeter(ThreadPool& pool, int64_t buffer_bytes = 0);
+
+  /// Each limit is the median of at least three passes that together take about `time_each`.
+  MachineLimits measure(std::chrono::milliseconds time_each);
+
+ private:
+  ThreadPool& pool_;
+  const int64_t floats_each_;
+  AlignedBuffer buffer_;
+};
+
+/// Once, with a buffer of its own. Throws std::bad_alloc.
 MachineLimits measure_machine_limits(ThreadPool& pool, std::chrono::milliseconds time_each, int64_t buffer_bytes = 0);
 
 }  // namespace helios

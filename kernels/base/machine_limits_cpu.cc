@@ -8,8 +8,6 @@
 #include <atomic>
 #include <vector>
 
-#include "kernels/base/aligned_buffer.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/base/machine_limits_cpu.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
@@ -104,29 +102,31 @@ int64_t default_buffer_bytes() {
   return std::clamp<int64_t>(free / 4, int64_t{64} << 20, int64_t{1} << 30);
 }
 
+int64_t floats_each(const ThreadPool& pool, int64_t buffer_bytes) {
+  const int64_t total = buffer_bytes > 0 ? buffer_bytes : default_buffer_bytes();
+  return std::max<int64_t>(total / 4 / pool.num_threads() / 4096 * 4096, 4096);
+}
+
 }  // namespace
 
-MachineLimits measure_machine_limits(ThreadPool& pool, std::chrono::milliseconds time_each, int64_t buffer_bytes) {
-  const int threads = pool.num_threads();
-  const int64_t total = buffer_bytes > 0 ? buffer_bytes : default_buffer_bytes();
-  const int64_t floats_each = std::max<int64_t>(total / 4 / threads / 4096 * 4096, 4096);
-  std::atomic<float> sink{0};  // the results are used, so the loops stay
+LimitMeter::LimitMeter(ThreadPool& pool, int64_t buffer_bytes)
+    : pool_(pool),
+      floats_each_(floats_each(pool, buffer_bytes)),
+      buffer_(static_cast<size_t>(floats_each_ * pool.num_threads() * 4 + 8192)) {}  // read-ahead may look past the end
 
+MachineLimits LimitMeter::measure(std::chrono::milliseconds time_each) {
+  std::atomic<float> sink{0};  // the results are used, so the loops stay
   MachineLimits limits;
-  {
-    AlignedBuffer buffer(static_cast<size_t>(floats_each) * threads * 4 +
-                         8192);  // the read-ahead may look past the end
-    limits.read_gb_per_s =
-        1e-9 * median_rate(time_each, [&] {
-          pool.run([&](int thread, int) {
-            sink = HWY_DYNAMIC_DISPATCH(ReadAll)(buffer.as<float>() + thread * floats_each, floats_each);
-          });
-          return 4.0 * static_cast<double>(floats_each) * threads;
+  limits.read_gb_per_s =
+      1e-9 * median_rate(time_each, [&] {
+        pool_.run([&](int thread, int) {
+          sink = HWY_DYNAMIC_DISPATCH(ReadAll)(buffer_.as<float>() + thread * floats_each_, floats_each_);
         });
-  }
+        return 4.0 * static_cast<double>(floats_each_) * pool_.num_threads();
+      });
   limits.fma_gflop_per_s = 1e-9 * median_rate(time_each, [&] {
                              std::atomic<int64_t> flops{0};
-                             pool.run([&](int, int) {
+                             pool_.run([&](int, int) {
                                int64_t mine = 0;
                                sink = HWY_DYNAMIC_DISPATCH(MultiplyAdd)(int64_t{1} << 20, mine);
                                flops += mine;
@@ -134,6 +134,10 @@ MachineLimits measure_machine_limits(ThreadPool& pool, std::chrono::milliseconds
                              return static_cast<double>(flops.load());
                            });
   return limits;
+}
+
+MachineLimits measure_machine_limits(ThreadPool& pool, std::chrono::milliseconds time_each, int64_t buffer_bytes) {
+  return LimitMeter(pool, buffer_bytes).measure(time_each);
 }
 
 }  // namespace helios

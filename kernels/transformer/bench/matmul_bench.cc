@@ -1,0 +1,199 @@
+// helios-matmul-bench: the matrix products alone, at the shapes of a layer, beside the machine's own limits.
+//
+// A round measures the limits and then, for each number of rows, goes through all matrices of several layers in the
+// order of a step, so that none is found in a cache. Medians over rounds: on a shared machine only figures of the same
+// minute compare.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "kernels/base/machine_limits.h"
+#include "kernels/transformer/matmul.h"
+
+namespace helios {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kRowCounts[] = {1, 2, 4, 8, 12, 16, 32, 64, 128, 512};
+constexpr int64_t kMaxRows = 512;
+constexpr int kLayers = 8;
+
+struct Product {
+  const char* name;
+  int64_t n, k;
+  int segments;
+};
+constexpr std::array<Product, 4> kProducts = {
+    {{"qkv", 4096, 1024, 1}, {"o", 1024, 2048, 8}, {"gate_up", 6144, 1024, 1}, {"down", 1024, 3072, 8}}};
+
+struct Options {
+  int threads = 1;
+  int rounds = 7;
+};
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+/// As the CPU device allocates: pages of 2 MB where the system has them.
+class HostStore final : public WeightStore {
+ public:
+  explicit HostStore(ThreadPool& pool) : pool_(pool) {}
+  ThreadPool& pool() override { return pool_; }
+  Memory allocate(size_t bytes) override {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    madvise(data, bytes, MADV_HUGEPAGE);
+    return Memory(data, bytes, [](void* at, size_t size) { munmap(at, size); });
+  }
+  void upload(void*, const void*, size_t) override { std::abort(); }  // packing is in place
+
+ private:
+  ThreadPool& pool_;
+};
+
+std::vector<float> random_floats(int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  uint64_t state = 88172645463325252u;
+  for (float& value : values) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    value = static_cast<float>(static_cast<int64_t>(state)) * 0x1p-66f;
+  }
+  return values;
+}
+
+/// Seconds of each product over all layers.
+using Times = std::array<double, kProducts.size()>;
+
+class Layers {
+ public:
+  explicit Layers(ThreadPool& pool) : pool_(pool), store_(pool) {
+    int64_t weights = 0, scratch = 0, most_n = 0, most_k = 0;
+    for (const Product& p : kProducts) {
+      weights = std::max(weights, p.n * p.k), most_n = std::max(most_n, p.n), most_k = std::max(most_k, p.k);
+    }
+    const std::vector<float> source = random_floats(weights);
+    for (int layer = 0; layer < kLayers; ++layer) {
+      for (const Product& p : kProducts) {
+        std::vector<int64_t> segments;
+        for (int s = 0; s <= p.segments; ++s) segments.push_back(p.k * s / p.segments);
+        const WeightRows rows{source.data(), DType::kFloat32, p.n, p.k};
+        matrices_.push_back(PackedMatrix::pack({&rows, 1}, 0, p.k, segments, DType::kBFloat16, store_));
+        scratch = std::max(scratch, matmul_scratch_bytes(matrices_.back(), kMaxRows, pool.num_threads()));
+      }
+    }
+    scratch_ = store_.allocate(static_cast<size_t>(scratch));
+    x_ = random_floats(kMaxRows * most_k);
+    out_.resize(static_cast<size_t>(kMaxRows * most_n));
+  }
+
+  Times run(int64_t rows) {
+    Times times{};
+    const auto count = static_cast<int32_t>(rows);
+    for (size_t i = 0; i < matrices_.size(); ++i) {
+      const PackedMatrix& w = matrices_[i];
+      const auto start = Clock::now();
+      matmul({.x = x_.data(), .x_stride = w.k(), .w = &w, .out = out_.data(), .out_stride = w.n(), .num_rows = &count,
+              .max_rows = rows},
+             scratch_.data(), pool_);
+      times[i % kProducts.size()] += seconds_since(start);
+    }
+    return times;
+  }
+
+ private:
+  ThreadPool& pool_;
+  HostStore store_;
+  std::vector<PackedMatrix> matrices_;
+  Memory scratch_;
+  std::vector<float> x_, out_;
+};
+
+void print_row(int64_t rows, const char* name, double weights, double seconds, const MachineLimits& limits) {
+  const double gb = 2 * weights / seconds * 1e-9, gflop = 2 * weights * static_cast<double>(rows) / seconds * 1e-9;
+  std::printf("%6lld  %-8s %8.1f %10.0f %12.2f %10.2f\n", static_cast<long long>(rows), name, gb, gflop,
+              gb / limits.read_gb_per_s, gflop / limits.fma_gflop_per_s);
+}
+
+void measure(const Options& options) {
+  ThreadPool pool(options.threads);
+  LimitMeter meter(pool, int64_t{512} << 20);
+  Layers layers(pool);
+  constexpr size_t kCounts = std::size(kRowCounts);
+  std::vector<double> bandwidth, peak;
+  std::array<std::array<std::vector<double>, kProducts.size() + 1>, kCounts> seconds;
+  for (int round = -1; round < options.rounds; ++round) {  // the first warms up
+    const MachineLimits limits = meter.measure(std::chrono::milliseconds(30));
+    if (round >= 0) bandwidth.push_back(limits.read_gb_per_s), peak.push_back(limits.fma_gflop_per_s);
+    for (size_t c = 0; c < kCounts; ++c) {
+      const Times times = layers.run(kRowCounts[c]);
+      if (round < 0) continue;
+      double sum = 0;
+      for (size_t p = 0; p < times.size(); ++p) seconds[c][p].push_back(times[p]), sum += times[p];
+      seconds[c].back().push_back(sum);
+    }
+  }
+  const MachineLimits limits{.read_gb_per_s = median(bandwidth), .fma_gflop_per_s = median(peak)};
+  std::printf("BF16 weights, FP32 activations, %d threads, medians of %d rounds; limits: %.1f GB/s read, %.0f GFLOP/s\n\n",
+              options.threads, options.rounds, limits.read_gb_per_s, limits.fma_gflop_per_s);
+  std::printf("%6s  %-8s %8s %10s %12s %10s\n", "rows", "product", "GB/s", "GFLOP/s", "of bandwidth", "of FMA");
+  for (size_t c = 0; c < kCounts; ++c) {
+    double all = 0;
+    for (size_t p = 0; p < kProducts.size(); ++p) {
+      const double weights = static_cast<double>(kProducts[p].n * kProducts[p].k) * kLayers;
+      all += weights;
+      print_row(kRowCounts[c], kProducts[p].name, weights, median(seconds[c][p]), limits);
+    }
+    print_row(kRowCounts[c], "layer", all, median(seconds[c].back()), limits);
+  }
+}
+
+constexpr char kUsage[] =
+    "helios-matmul-bench [--threads N] [--rounds N]\n"
+    "  Times a layer's four matrix products for 1 to 512 rows, beside the read bandwidth and FMA peak of this machine.\n"
+    "  --threads N   compute threads, 1 to 256 (default 1)\n"
+    "  --rounds N    rounds that each median is taken over, 1 to 10000 (default 7)\n"
+    "  --help        this text\n";
+
+bool parse(int argc, char** argv, Options* options) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--help") {
+      std::fputs(kUsage, stdout);
+      std::exit(0);
+    }
+    int* value = flag == "--threads" ? &options->threads : flag == "--rounds" ? &options->rounds : nullptr;
+    const int most = flag == "--threads" ? 256 : 10000;
+    char* end = nullptr;
+    const long number = value && i + 1 < argc ? std::strtol(argv[++i], &end, 10) : 0;
+    if (!value || !end || *end != '\0' || number < 1 || number > most) {
+      std::fprintf(stderr,
+                   value ? "helios-matmul-bench: %s: expected a number from 1 to %d\n"
+                         : "helios-matmul-bench: %s: unknown flag; see --help\n",
+                   flag.c_str(), most);
+      return false;
+    }
+    *value = static_cast<int>(number);
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace helios
+
+int main(int argc, char** argv) {
+  helios::Options options;
+  if (!helios::parse(argc, argv, &options)) return 2;
+  helios::measure(options);
+  return 0;
+}
