@@ -5,7 +5,7 @@
 // bit; threads and row tiles cut n and m only. The order is the same for every vector width. What does not hold across
 // machines: a baseline without fused multiply-add rounds each product, so its bits differ from those of AVX2 and
 // AVX-512 (which agree). Mapping: a thread owns a rectangle of row tiles x panels. Bytes: each panel is read once a
-// block of rows; up to kDirectRows rows several panels stream side by side, enough accumulators to hide the FMA
+// block of rows; for few rows several panels stream side by side, enough accumulators to hide the FMA
 // latency.
 #include "kernels/transformer/matmul.h"
 
@@ -28,12 +28,10 @@
 namespace helios {
 namespace {
 
-constexpr int64_t kDirectRows = 2;          // so few rows are read in place; more are packed as [tile][k][rows]
 constexpr int64_t kBlockRows = 192;         // rows that meet a panel before the next panel comes
 constexpr int64_t kBlockK = 256;            // 192 x 256 activations fit L2
 constexpr int64_t kStreams = 4;             // panels that are fetched ahead side by side
 constexpr int64_t kGroupPanels = 8;         // panels that share a k-block of the activations while it is in L2
-constexpr int64_t kWidenTiles = 8;          // so many tiles share widened weights
 constexpr int64_t kSerialWork = 64 * 1024;  // multiply-adds not worth a fork
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -84,17 +82,23 @@ constexpr int64_t kWidth = 2 * kLanes;
 constexpr int64_t kRowBytes = kWidth * 4;  // one storage row of a panel
 constexpr int64_t kRowLines = (kRowBytes + 63) / 64;
 
-// Register tiles: accumulators for twice the FMA latency, and room for the weights and a broadcast.
+// Register tiles: accumulators for twice the FMA latency, and room for the weights and a broadcast. kWidenTiles tiles
+// share weights that are widened once. Up to kDirectRows rows are read in place by kDirectPanels[rows] panels side by
+// side, more are packed as [tile][k][rows].
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr int64_t kTileRows = 12;
-constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 4, 4};
+constexpr int64_t kWidenTiles = INT64_MAX;  // 32 KiB of them crowd the activations out of L1: 0.79 of peak, not 0.86
+constexpr std::array<int64_t, 7> kDirectPanels = {0, 4, 4, 4, 3, 2, 2};
 #elif HWY_TARGET == HWY_AVX2
 constexpr int64_t kTileRows = 6;
-constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 4, 3};
+constexpr int64_t kWidenTiles = 8;
+constexpr std::array<int64_t, 3> kDirectPanels = {0, 4, 3};
 #else
 constexpr int64_t kTileRows = 4;
-constexpr int64_t kDirectPanels[kDirectRows + 1] = {0, 1, 1};
+constexpr int64_t kWidenTiles = 8;
+constexpr std::array<int64_t, 3> kDirectPanels = {0, 1, 1};
 #endif
+constexpr int64_t kDirectRows = kDirectPanels.size() - 1;
 
 /// acc[r][v] += x[r] * w[v] for one k.
 template <int kRows, int kVecs>
@@ -221,10 +225,18 @@ TileFunction PackedTile(bool bf16, int64_t rows) {
   return bf16 ? kHalf[rows - 1] : kWide[rows - 1];
 }
 
+template <bool kBf16, bool kTogether, size_t... kIndex>
+constexpr std::array<TileFunction, sizeof...(kIndex)> DirectTiles(std::index_sequence<kIndex...>) {
+  return {&Tile<static_cast<int>(kIndex) + 1, kTogether ? kDirectPanels[kIndex + 1] : 1, kBf16, false>...};
+}
+
+/// The kernel for `rows` rows in place, and kDirectPanels[rows] panels or a single one.
 template <bool kBf16>
 TileFunction DirectTile(int64_t rows, bool together) {
-  if (rows == 1) return together ? &Tile<1, kDirectPanels[1], kBf16, false> : &Tile<1, 1, kBf16, false>;
-  return together ? &Tile<2, kDirectPanels[2], kBf16, false> : &Tile<2, 1, kBf16, false>;
+  static constexpr auto kRowsUpTo = std::make_index_sequence<kDirectRows>();
+  static constexpr auto kSide = DirectTiles<kBf16, true>(kRowsUpTo);
+  static constexpr auto kAlone = DirectTiles<kBf16, false>(kRowsUpTo);
+  return together ? kSide[rows - 1] : kAlone[rows - 1];
 }
 
 /// A rectangle of tiles x panels whose partial sums fit the thread's buffers.
@@ -384,21 +396,51 @@ void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_
 
 /// Cuts the panels into as many runs as stream side by side, each read from its begin to its end.
 void RunDirect(const MatmulJob& job, const Block& mine, float* partials) {
-  const int64_t together = kDirectPanels[job.m], run = (mine.panel_end - mine.panel_begin) / together;
+  const int64_t together = kDirectPanels[static_cast<size_t>(job.m)];
+  const int64_t run = (mine.panel_end - mine.panel_begin) / together;
   for (int64_t p = mine.panel_begin; p < mine.panel_begin + run; ++p) RunDirectPanels(job, p, together, run, partials);
   for (int64_t p = mine.panel_begin + run * together; p < mine.panel_end; ++p) RunDirectPanels(job, p, 1, 1, partials);
+}
+
+/// `rows` rows of x, [begin, end) of k, into to[k * height + row].
+void PackRowsOneByOne(const float* HWY_RESTRICT from, int64_t stride, int64_t rows, int64_t begin, int64_t end,
+                      int64_t height, float* HWY_RESTRICT to) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t k = begin; k < end; ++k) to[k * height + r] = from[r * stride + k];
+  }
+}
+
+/// The same for four rows: transposed in registers, which stores four elements at once.
+void PackFourRows(const float* HWY_RESTRICT from, int64_t stride, int64_t count, int64_t height,
+                  float* HWY_RESTRICT to) {
+  int64_t k = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::CappedTag<float, 4> d;
+  for (; k + 4 <= count; k += 4) {
+    const auto a = hn::LoadU(d, from + k), b = hn::LoadU(d, from + stride + k);
+    const auto c = hn::LoadU(d, from + 2 * stride + k), e = hn::LoadU(d, from + 3 * stride + k);
+    const auto ac_low = hn::InterleaveLower(d, a, c), ac_high = hn::InterleaveUpper(d, a, c);
+    const auto be_low = hn::InterleaveLower(d, b, e), be_high = hn::InterleaveUpper(d, b, e);
+    hn::StoreU(hn::InterleaveLower(d, ac_low, be_low), d, to + k * height);
+    hn::StoreU(hn::InterleaveUpper(d, ac_low, be_low), d, to + (k + 1) * height);
+    hn::StoreU(hn::InterleaveLower(d, ac_high, be_high), d, to + (k + 2) * height);
+    hn::StoreU(hn::InterleaveUpper(d, ac_high, be_high), d, to + (k + 3) * height);
+  }
+#endif
+  PackRowsOneByOne(from, stride, 4, k, count, height, to);
 }
 
 /// Rows of x into [tile][k][rows], this thread's share of the tiles.
 void PackRows(const MatmulJob& job, int64_t tile_begin, int64_t tile_end) {
   const RowTiles tiles(job.m, kTileRows);
+  const int64_t stride = job.args.x_stride;
   for (int64_t t = tile_begin; t < tile_end; ++t) {
     const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
-    float* HWY_RESTRICT to = job.packed + row * job.w.k;
-    const float* HWY_RESTRICT from = job.args.x + row * job.args.x_stride;
-    for (int64_t r = 0; r < height; ++r) {
-      for (int64_t k = 0; k < job.w.k; ++k) to[k * height + r] = from[r * job.args.x_stride + k];
-    }
+    float* to = job.packed + row * job.w.k;
+    const float* from = job.args.x + row * stride;
+    int64_t r = 0;
+    for (; r + 4 <= height; r += 4) PackFourRows(from + r * stride, stride, job.w.k, height, to + r);
+    PackRowsOneByOne(from + r * stride, stride, height - r, 0, job.w.k, height, to + r);
   }
 }
 
@@ -421,6 +463,8 @@ void RunThread(const MatmulJob& job, int64_t thread, int64_t num_threads) {
 }  // namespace
 
 int64_t PanelWidth() { return kWidth; }
+
+int64_t DirectRows() { return kDirectRows; }
 
 int64_t PartialFloats(int64_t max_rows) {
   return std::max(std::min(max_rows, kBlockRows), kDirectRows) * kGroupPanels * kWidth;
@@ -453,6 +497,7 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 
 HWY_EXPORT(PanelWidth);
+HWY_EXPORT(DirectRows);
 HWY_EXPORT(PartialFloats);
 HWY_EXPORT(ThreadBytes);
 HWY_EXPORT(RunMatmul);
@@ -476,7 +521,7 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
   HELIOS_CHECK(job.w.width == matmul_panel_width(), job.w.width);
   auto* bytes = static_cast<std::byte*>(scratch);
   job.partial_floats = HWY_DYNAMIC_DISPATCH(PartialFloats)(m);
-  if (m > kDirectRows) {
+  if (m > HWY_DYNAMIC_DISPATCH(DirectRows)()) {
     job.packed = reinterpret_cast<float*>(bytes);
     bytes += round_up(m * job.w.k * 4, 64);
   }

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kRowCounts[] = {1, 2, 4, 8, 12, 16, 32, 64, 128, 512};
+constexpr int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128, 512};
 constexpr int64_t kMaxRows = 512;
 constexpr int kLayers = 8;
 
