@@ -59,6 +59,19 @@ function(helios_room name)
   endif()
 endfunction()
 
+# helios_cuda_unit(RESULT NAME FILES...): RESULT lists the CUDA files, absolute paths, or the one source that includes
+# them all: nvcc reads the toolkit's headers once a source and architecture, which takes longer than most kernels do.
+function(helios_cuda_unit result name)
+  set(sources ${ARGN})
+  if(HELIOS_UNITY)
+    list(TRANSFORM sources REPLACE "(.+)" "#include \"\\1\"\n" OUTPUT_VARIABLE includes)
+    list(JOIN includes "" includes)
+    set(sources ${CMAKE_CURRENT_BINARY_DIR}/${name}_unit.cu)
+    file(CONFIGURE OUTPUT ${sources} CONTENT "${includes}" @ONLY)
+  endif()
+  set(${result} ${sources} PARENT_SCOPE)
+endfunction()
+
 # helios_device_kernels(ROOM): helios_device_ROOM stands for the kernels of kernels/ROOM on the device that a program is
 # linked for, by its property HELIOS_DEVICE: the CPU's; simt, for a test marked EMULATED, the CUDA sources on the
 # emulator; cuda, for the CUDA module, the same sources from nvcc. Rooms of the worker link this, so that the same

@@ -6,7 +6,7 @@
 namespace helios {
 namespace {
 
-struct Scratch {
+struct WinnerScratch {
   int32_t winners[kBlockWarps];  // of the rows at hand
   int32_t selected;
 };
@@ -16,7 +16,7 @@ __device__ inline int32_t* claim_of(const CollectPositionsArgs& a, int64_t row, 
 }
 
 /// Index of this thread's winner among the block's, in row order; *total is their number.
-__device__ int winner_index(bool wins, Scratch& scratch, int* total) {
+__device__ int winner_index(bool wins, WinnerScratch& scratch, int* total) {
   const unsigned warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   const unsigned ballot = __ballot_sync(~0u, wins);
   if (lane == 0) scratch.winners[warp] = __popc(ballot);
@@ -39,7 +39,7 @@ __device__ void count_positions(const CollectPositionsArgs& a, int count, int64_
 }
 
 __global__ void __launch_bounds__(kBlockThreads) collect_positions_kernel(CollectPositionsArgs a) {
-  __shared__ Scratch scratch;
+  __shared__ WinnerScratch scratch;
   const int64_t num_rows = *a.num_rows;
   if (threadIdx.x == 0) scratch.selected = 0;
   for (int64_t row = threadIdx.x; row < num_rows; row += kBlockThreads) {

@@ -7,7 +7,7 @@
 namespace helios {
 namespace {
 
-__device__ void one_item(const PromptRankArgs& a, int64_t item, unsigned* parts) {
+__device__ void rank_one_item(const PromptRankArgs& a, int64_t item, unsigned* parts) {
   const int64_t p = item / a.shard.num_tiles;
   const float normalizer = a.normalizers[p], actual = a.actual[p];
   if (!(reported_logprob(a.states[item].max, normalizer) > actual)) {  // NaN: nothing is greater
@@ -34,7 +34,7 @@ __device__ void one_item(const PromptRankArgs& a, int64_t item, unsigned* parts)
 __global__ void __launch_bounds__(kBlockThreads) prompt_rank_kernel(PromptRankArgs a) {
   __shared__ unsigned parts[kBlockWarps];
   const int64_t items = static_cast<int64_t>(*a.num_positions) * a.shard.num_tiles;
-  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) one_item(a, item, parts);
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) rank_one_item(a, item, parts);
 }
 
 }  // namespace

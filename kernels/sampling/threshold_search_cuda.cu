@@ -9,7 +9,7 @@
 namespace helios {
 namespace {
 
-constexpr int kThreadColumns = kTileWidth / kBlockThreads;
+constexpr int kSearchColumns = kTileWidth / kBlockThreads;
 constexpr int kLowBits = 20;
 static_assert(kSearchBins == kBlockThreads);
 
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kBlockThreads) search_bins_kernel(SearchBinsAr
 
   const VocabTile tile = a.shard.tiles[blockIdx.x];
   const float* columns = row.logits + tile.begin;
-  float logits[kThreadColumns];
-  for (int k = 0; k < kThreadColumns; ++k) {
+  float logits[kSearchColumns];
+  for (int k = 0; k < kSearchColumns; ++k) {
     const int i = thread + k * kBlockThreads;
     logits[k] = i < tile.width ? columns[i] : kNegativeInfinity;
   }
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kBlockThreads) search_bins_kernel(SearchBinsAr
   const int shift = search.shift();
   const float max = row.max, inverse = 1.0f / row.temperature;
   uint64_t rest = 0;
-  for (int k = 0; k < kThreadColumns; ++k) {
+  for (int k = 0; k < kSearchColumns; ++k) {
     const float logit = logits[k];
     if (!(logit >= low && logit <= high)) continue;
     int bin;

@@ -15,7 +15,7 @@ constexpr int kRopeWarps = kRopeThreads / kWarpSize;
 
 __device__ inline float round_if(float value, bool round_bf16) { return round_bf16 ? round_to_bf16(value) : value; }
 
-__device__ inline float warp_sum(float value) {
+__device__ inline float sum_of_lanes(float value) {
   for (int step = kWarpSize / 2; step > 0; step >>= 1) value += __shfl_xor_sync(~0u, value, step);
   return value;
 }
@@ -45,7 +45,7 @@ __global__ void rope_and_cache_kernel(RopeAndCacheArgs a) {
   if (norm) {
     float sum = 0.0f;
     for (int d = lane; d < dim; d += kWarpSize) sum = fmaf(x[d], x[d], sum);
-    scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(dim) + a.norm_eps);
+    scale = 1.0f / sqrtf(sum_of_lanes(sum) / static_cast<float>(dim) + a.norm_eps);
   }
   const float* cosines = a.rope.cos + static_cast<int64_t>(position) * half;
   const float* sines = a.rope.sin + static_cast<int64_t>(position) * half;
