@@ -20,6 +20,7 @@ constexpr int64_t round_up(int64_t value) { return (value + kRowsPadding - 1) / 
 
 /// Elements [begin, end) of a source row, as the stored type.
 void convert(const SourceRow& row, int64_t begin, int64_t end, DType stored, std::byte* to) {
+  if (begin == end) return;
   if (row.dtype == stored) {
     const auto bytes = static_cast<int64_t>(dtype_bytes(stored));
     std::memcpy(to, static_cast<const std::byte*>(row.data) + begin * bytes,
@@ -44,6 +45,7 @@ RowsView MatmulRows::view(const PackedMatrix& matrix) {
   view.k = matrix.k_;
   view.padded_n = round_up(matrix.n_);
   view.num_segments = static_cast<int32_t>(matrix.segments_.size()) - 1;
+  view.segment_k = kRowsPadding;  // of zeros where there is no column at all: a library multiplies something
   std::copy(matrix.segments_.begin(), matrix.segments_.end(), view.segments.begin());
   for (int32_t s = 0; s < view.num_segments; ++s) {
     view.segment_k = std::max(view.segment_k, round_up(view.segments[s + 1] - view.segments[s]));
@@ -67,7 +69,6 @@ PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_beg
   const RowsView view = MatmulRows::view(matrix);
   const auto row_bytes = view.segment_k * static_cast<int64_t>(dtype_bytes(stored));
   matrix.storage_ = store.allocate(static_cast<size_t>(view.num_segments * view.padded_n * row_bytes));
-  if (row_bytes == 0) return matrix;
 
   const int64_t piece_rows = std::max<int64_t>(1, kPieceBytes / row_bytes);
   std::vector<std::byte> piece;

@@ -16,14 +16,15 @@ namespace helios {
 
 inline constexpr int kMostPieces = 3;
 
-/// Rows [first_row, first_row + rows) of x to staged [segments, pieces, rows, segment_k] in the weights' type; zeros
-/// where a row is past the step's or an element past its segment.
+/// Rows [first_row, first_row + rows) of x to staged [segments, pieces, padded_rows, segment_k] in the weights' type;
+/// zeros where a row is past `rows` or past the step's, or an element past its segment.
 struct StageInputsArgs {
   const float* x = nullptr;  // [.., k], rows x_stride apart; row 0 is row first_row of the step
   int64_t x_stride = 0;
   const int32_t* num_rows = nullptr;  // [1]
   int64_t first_row = 0;
   int64_t rows = 0;
+  int64_t padded_rows = 0;  // at least `rows`
   RowsView w;
   int pieces = 1;
   void* staged = nullptr;
@@ -32,10 +33,11 @@ void stage_inputs(const StageInputsArgs& args, const Launcher& on);
 
 /// out = bias + the tree over segments of the sums of pieces, the small pieces first; for rows of the step alone.
 struct FinishProductsArgs {
-  const float* products = nullptr;  // [segments, pieces, rows, padded_n]
+  const float* products = nullptr;  // [segments, pieces, padded_rows, padded_n]
   const int32_t* num_rows = nullptr;
   int64_t first_row = 0;
   int64_t rows = 0;
+  int64_t padded_rows = 0;
   RowsView w;
   int pieces = 1;
   const float* bias = nullptr;  // [n] or null

@@ -9,16 +9,16 @@
 namespace helios {
 namespace {
 
-// Grid: rows, blocks of segment_k, segments.
+// Grid: padded rows, blocks of segment_k, segments.
 __global__ void stage_inputs_kernel(StageInputsArgs a) {
   const int64_t row = blockIdx.x, i = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
   const int64_t segment = blockIdx.z;
   if (i >= a.w.segment_k) return;
   const int64_t begin = a.w.segments[segment], end = a.w.segments[segment + 1];
-  const bool live = a.first_row + row < *a.num_rows && begin + i < end;
+  const bool live = row < a.rows && a.first_row + row < *a.num_rows && begin + i < end;
   float rest = live ? a.x[row * a.x_stride + begin + i] : 0.0f;
   for (int piece = 0; piece < a.pieces; ++piece) {
-    const int64_t at = ((segment * a.pieces + piece) * a.rows + row) * a.w.segment_k + i;
+    const int64_t at = ((segment * a.pieces + piece) * a.padded_rows + row) * a.w.segment_k + i;
     if (a.w.dtype == DType::kFloat32) {
       static_cast<float*>(a.staged)[at] = rest;
       continue;
@@ -41,9 +41,10 @@ __global__ void finish_products_kernel(FinishProductsArgs a) {
   float level[kSegments];
 #pragma unroll
   for (int s = 0; s < kSegments; ++s) {
-    const float* products = a.products + (static_cast<int64_t>(s) * a.pieces * a.rows + row) * a.w.padded_n + column;
-    float sum = products[(a.pieces - 1) * a.rows * a.w.padded_n];
-    for (int piece = a.pieces - 2; piece >= 0; --piece) sum = products[piece * a.rows * a.w.padded_n] + sum;
+    const int64_t piece_words = a.padded_rows * a.w.padded_n;
+    const float* products = a.products + s * a.pieces * piece_words + row * a.w.padded_n + column;
+    float sum = products[(a.pieces - 1) * piece_words];
+    for (int piece = a.pieces - 2; piece >= 0; --piece) sum = products[piece * piece_words] + sum;
     level[s] = sum;
   }
 #pragma unroll
@@ -66,8 +67,9 @@ void launch_finish(const FinishProductsArgs& args, simt::Stream stream) {
 
 void stage_inputs(const StageInputsArgs& args, const Launcher& on) {
   HELIOS_CHECK(args.pieces >= 1 && args.pieces <= kMostPieces, args.pieces);
+  HELIOS_CHECK(args.rows <= args.padded_rows, args.rows, args.padded_rows);
   if (args.rows == 0 || args.w.segment_k == 0) return;
-  const dim3 grid(static_cast<unsigned>(args.rows), blocks_for(args.w.segment_k),
+  const dim3 grid(static_cast<unsigned>(args.padded_rows), blocks_for(args.w.segment_k),
                   static_cast<unsigned>(args.w.num_segments));
   simt::launch(stage_inputs_kernel, grid, dim3(kBlockThreads), 0, static_cast<simt::Stream>(on.stream()), args);
 }

@@ -43,7 +43,7 @@ void multiply(const RowsView& w, const void* staged, int64_t rows, float* produc
 
 TEST(MatmulStage, ThreeBf16PiecesAreTheInputAndPaddingIsZero) {
   ThreadPool pool(1);
-  const int64_t n = 3, k = 21, stride = 24, rows = 5, live = 3, first_row = 40;
+  const int64_t n = 3, k = 21, stride = 24, rows = 5, padded_rows = 7, first_row = 40;
   const std::vector<int64_t> segments = {0, 10, 21};  // padded to 16
   const PackedMatrix matrix = pack(random_floats(n * k, 1), n, k, segments, DType::kBFloat16, pool);
   const RowsView w = MatmulRows::view(matrix);
@@ -56,24 +56,26 @@ TEST(MatmulStage, ThreeBf16PiecesAreTheInputAndPaddingIsZero) {
   x[stride] = std::numeric_limits<float>::infinity();
   x[stride + 1] = -std::numeric_limits<float>::infinity();
   x[2 * stride] = std::bit_cast<float>(0x7f800001u);  // a NaN that a cut would make infinite
-  for (const int pieces : {1, 3}) {
-    std::vector<uint16_t> staged(static_cast<size_t>(w.num_segments * pieces * rows * w.segment_k) + 8, kUntouched);
+  for (const auto& [pieces, live] : {std::pair(1, 3), std::pair(3, 3), std::pair(3, 9)}) {
+    std::vector<uint16_t> staged(static_cast<size_t>(w.num_segments * pieces * padded_rows * w.segment_k) + 8,
+                                 kUntouched);
     stage_inputs({.x = x.data(),
                   .x_stride = stride,
                   .num_rows = count_of(first_row + live),
                   .first_row = first_row,
                   .rows = rows,
+                  .padded_rows = padded_rows,
                   .w = w,
                   .pieces = pieces,
                   .staged = staged.data()},
                  pool);
     for (int64_t s = 0; s < 2; ++s) {
-      for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t r = 0; r < padded_rows; ++r) {
         for (int64_t i = 0; i < w.segment_k; ++i) {
           const auto piece = [&](int p) {
-            return bf16_to_float(staged[static_cast<size_t>(((s * pieces + p) * rows + r) * w.segment_k + i)]);
+            return bf16_to_float(staged[static_cast<size_t>(((s * pieces + p) * padded_rows + r) * w.segment_k + i)]);
           };
-          const bool inside = r < live && segments[s] + i < segments[s + 1];
+          const bool inside = r < std::min<int64_t>(live, rows) && segments[s] + i < segments[s + 1];
           const float want = inside ? x[static_cast<size_t>(r * stride + segments[s] + i)] : 0.0f;
           if (std::isnan(want)) {
             ASSERT_TRUE(std::isnan(piece(0)));
@@ -109,19 +111,21 @@ TEST(MatmulStage, AroundALibraryItMeetsFloat64) {
   };
   for (const Case& c : cases) {
     const bool bf16 = c.dtype == DType::kBFloat16, rounded = bf16 && c.pieces == 1;
-    const int64_t rows = 6, live = 5, first_row = 2, x_stride = c.k + 3, out_stride = c.n + 2;
+    const int64_t rows = 6, padded_rows = 8, live = 5, first_row = 2, x_stride = c.k + 3, out_stride = c.n + 2;
     const std::vector<float> weights = bf16 ? random_bf16_floats(c.n * c.k, 3) : random_floats(c.n * c.k, 3);
     const std::vector<float> x = rounded ? random_bf16_floats(rows * x_stride, 4) : random_floats(rows * x_stride, 4);
     const std::vector<float> bias = random_floats(c.n, 5);
     const PackedMatrix matrix = pack(weights, c.n, c.k, c.segments, c.dtype, pool);
     const RowsView w = MatmulRows::view(matrix);
-    AlignedBuffer staged(static_cast<size_t>(w.num_segments * c.pieces * rows * w.segment_k) * dtype_bytes(c.dtype));
-    GuardedFloats products(w.num_segments * c.pieces * rows * w.padded_n);
+    AlignedBuffer staged(static_cast<size_t>(w.num_segments * c.pieces * padded_rows * w.segment_k) * dtype_bytes(c.dtype));
+    GuardedFloats products(w.num_segments * c.pieces * padded_rows * w.padded_n);
     for (const bool with_bias : {false, true}) {
       GuardedFloats out(rows * out_stride);
-      stage_inputs({x.data(), x_stride, count_of(first_row + live), first_row, rows, w, c.pieces, staged.data()}, pool);
-      multiply(w, staged.data(), c.pieces * rows, products.data());
-      finish_products({products.data(), count_of(first_row + live), first_row, rows, w, c.pieces,
+      stage_inputs({x.data(), x_stride, count_of(first_row + live), first_row, rows, padded_rows, w, c.pieces,
+                    staged.data()},
+                   pool);
+      multiply(w, staged.data(), c.pieces * padded_rows, products.data());
+      finish_products({products.data(), count_of(first_row + live), first_row, rows, padded_rows, w, c.pieces,
                        with_bias ? bias.data() : nullptr, out.data(), out_stride},
                       pool);
       for (int64_t r = 0; r < rows; ++r) {
@@ -153,7 +157,7 @@ TEST(MatmulStage, SegmentsAddAsATree) {
   const float parts[] = {1.0f, 0x1p-24f, 0x1p-24f, 0x1p-25f};
   for (int64_t s = 0; s < 4; ++s) products[static_cast<size_t>(s * w.padded_n)] = parts[s];
   float out = 0.0f;
-  finish_products({products.data(), count_of(1), 0, 1, w, 1, nullptr, &out, 1}, pool);
+  finish_products({products.data(), count_of(1), 0, 1, 1, w, 1, nullptr, &out, 1}, pool);
   EXPECT_EQ(out, (parts[0] + parts[1]) + (parts[2] + parts[3]));
   EXPECT_NE(out, ((parts[0] + parts[1]) + parts[2]) + parts[3]);
 }

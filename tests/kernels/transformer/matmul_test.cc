@@ -308,7 +308,8 @@ TEST(PackedMatrix, RoundsWiderSourcesToNearestEven) {
 TEST(Matmul, NothingToDoIsDone) {
   ThreadPool pool(2);
   const Weights w = make_weights(20, 8, DType::kBFloat16, even_segments(8, 1), pool);
-  matmul({nullptr, 8, &w.packed, nullptr, nullptr, 20, count_of(0), 0, 4}, nullptr, pool);
+  AlignedBuffer scratch(static_cast<size_t>(matmul_scratch_bytes(w.packed, 4, 2)));
+  matmul({nullptr, 8, &w.packed, nullptr, nullptr, 20, count_of(0), 0, 4}, scratch.data(), pool);
   // A rank that owns no column of k at all contributes +0, plus the bias.
   const WeightRows rows{w.values.data(), DType::kFloat32, 20, 8};
   const std::vector<int64_t> empty = {0, 0, 0};
