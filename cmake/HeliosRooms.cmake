@@ -102,6 +102,7 @@ endif()
 # EMULATED: linked with the CUDA sources on the emulator instead of the CPU's kernels; left out without
 # HELIOS_EMULATED_TESTS.
 option(HELIOS_EMULATED_TESTS "Build the tests of the CUDA sources on the emulator" ON)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/launches)
 function(helios_test name)
   cmake_parse_arguments(TEST "SANITIZED;EMULATED" "LABEL;TIMEOUT" "SOURCES;LINKS" ${ARGN})
   if(NOT HELIOS_TESTS OR (TEST_EMULATED AND NOT HELIOS_EMULATED_TESTS))
@@ -125,4 +126,9 @@ function(helios_test name)
     add_dependencies(helios_sanitized_tests ${name})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${TEST_TIMEOUT})
+  if(TEST_EMULATED)  # each leaves a log of the kernels that it launched: tests/gpu looks whether all were
+    set(log ${CMAKE_BINARY_DIR}/launches/${name})
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT HELIOS_SIMT_LAUNCHES=${log} FIXTURES_SETUP simt_launches)
+    set_property(GLOBAL APPEND PROPERTY HELIOS_SIMT_LAUNCHES $<TARGET_FILE:${name}>=${log})
+  endif()
 endfunction()

@@ -80,10 +80,15 @@ constexpr int work_floats(int queries, int head_dim) {
   const int weights = kWarps * kKvBlockSize * queries, sums = kWarps * kTogether * padded(head_dim);
   return weights > sums ? weights : sums;
 }
-size_t shared_bytes(int queries, const AttentionShape& s) {
-  return sizeof(float) * (queries * padded(s.head_dim) + work_floats(queries, s.head_dim) + 2 * (kWarps + 1) * queries +
-                          kWarps * queries + 2 * queries + s.q_heads + 1);
+constexpr size_t shared_bytes(int queries, int head_dim, int q_heads) {
+  return sizeof(float) * (queries * padded(head_dim) + work_floats(queries, head_dim) + 2 * (kWarps + 1) * queries +
+                          kWarps * queries + 2 * queries + q_heads + 1);
 }
+// Within what every device gives without asking.
+constexpr int kMaxQueryHeads = 1024;
+constexpr size_t kMaxSharedBytes = 48 << 10;
+static_assert(shared_bytes(16, 128, kMaxQueryHeads) <= kMaxSharedBytes);
+static_assert(shared_bytes(8, kMaxHeadDim, kMaxQueryHeads) <= kMaxSharedBytes);
 template <int kQueries>
 __device__ Shared share(float* base, const AttentionShape& s) {
   Shared out;
@@ -413,7 +418,7 @@ void launch_passes(const AttentionArgs& args, float* scratch, simt::Stream strea
     const auto rows = static_cast<unsigned>(pass.end_row - first);
     simt::launch(paged_attention_kernel<kQueries, kCount, kChunks>,
                  dim3(rows, static_cast<unsigned>(s.kv_heads), static_cast<unsigned>(splits)), dim3(kThreads),
-                 shared_bytes(kQueries, s), stream, args, pass);
+                 shared_bytes(kQueries, s.head_dim, s.q_heads), stream, args, pass);
     simt::launch(merge_partitions_kernel, dim3(rows, static_cast<unsigned>(s.q_heads)), dim3(kMergeThreads),
                  static_cast<size_t>(partitions) * sizeof(float), stream, args, pass);
   }
@@ -438,6 +443,7 @@ int64_t attention_scratch_bytes(const AttentionShape& shape, const AttentionRows
 void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& on) {
   const int dim = args.shape.head_dim;
   HELIOS_CHECK(dim >= 1 && dim <= kMaxHeadDim, dim);
+  HELIOS_CHECK(args.shape.q_heads <= kMaxQueryHeads, args.shape.q_heads);
   HELIOS_CHECK(partitions_of(args.rows) <= kMaxPartitions, args.rows.max_blocks);
   if (args.rows.max_rows == 0 || args.shape.q_heads == 0 || args.shape.kv_heads == 0) return;
   const auto stream = static_cast<simt::Stream>(on.stream());

@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <tuple>
 #include <vector>
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -21,6 +23,8 @@
 static void __tsan_acquire(void*) {}
 static void __tsan_release(void*) {}
 #endif
+
+extern const char __executable_start;  // the linker's: where this program lies
 
 namespace simt::detail {
 namespace {
@@ -270,6 +274,45 @@ uint64_t warp_op(Kind kind, uint32_t mask, uint64_t in, int arg, int width, cons
   }
   __tsan_acquire(&waiting);
   return t.out;
+}
+
+namespace {
+/// Kernels that were launched, by their place in the program, for tests/gpu/check_launches.py.
+class LaunchLog {
+ public:
+  ~LaunchLog() {
+    const char* path = std::getenv("HELIOS_SIMT_LAUNCHES");
+    std::FILE* file = path ? std::fopen(path, "w") : nullptr;
+    if (!file) return;
+    for (const auto& [kernel, threads, shared] : launches_) std::fprintf(file, "%zx %u %zu\n", kernel, threads, shared);
+    std::fclose(file);
+  }
+  void add(const void* kernel, unsigned threads, size_t shared) {
+    const auto at = static_cast<size_t>(static_cast<const char*>(kernel) - &__executable_start);
+    const std::lock_guard lock(mutex_);
+    launches_.emplace(at, threads, shared);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::tuple<size_t, unsigned, size_t>> launches_;
+};
+}  // namespace
+
+/// The limits hold on every architecture, without asking for more: a block of 256 threads even with 255 registers each.
+void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared) {
+  constexpr unsigned kMaxThreads = 256, kMaxGridYZ = 65535;
+  constexpr size_t kMaxShared = 48 << 10;
+  const unsigned threads = block.x * block.y * block.z;
+  const bool whole = threads > 0 && grid.x > 0 && grid.y > 0 && grid.z > 0;
+  if (!whole || threads > kMaxThreads || grid.x > 0x7fffffffu || grid.y > kMaxGridYZ || grid.z > kMaxGridYZ ||
+      shared > kMaxShared) {
+    std::fprintf(stderr, "simt: no GPU takes a grid of %u x %u x %u blocks, %u threads, %zu bytes of shared memory\n",
+                 grid.x, grid.y, grid.z, threads, shared);
+    std::abort();
+  }
+  static LaunchLog log;
+  log.add(kernel, threads, shared);
 }
 
 void launch(dim3 grid, dim3 block, size_t shared, bool cooperative, void (*body)(void*), void* arg) {
