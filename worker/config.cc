@@ -22,7 +22,7 @@ Error invalid(std::string message) { return Error{Errc::kInvalidArgument, std::m
 
 /// As the command line gave them: unset where it said nothing.
 struct Flags {
-  std::optional<std::string> model, coordinator, device, dtype, logprob_token_ids, status_host, log_level;
+  std::optional<std::string> model, coordinator, device, dtype, tp_reduce, logprob_token_ids, status_host, log_level;
   std::optional<int> rank, world_size, local_rank, threads, max_num_seqs, max_model_len, prefill_chunk, max_logprobs,
       collective_timeout_ms, status_port;
   std::optional<int64_t> kv_cache_tokens;
@@ -44,6 +44,7 @@ void declare(po::options_description& all, Flags& flags) {
   option(all, "local-rank", flags.local_rank);
   option(all, "device", flags.device);
   option(all, "dtype", flags.dtype);
+  option(all, "tp-reduce", flags.tp_reduce);
   option(all, "threads-per-rank", flags.threads);
   option(all, "max-num-seqs", flags.max_num_seqs);
   option(all, "max-model-len", flags.max_model_len);
@@ -124,6 +125,15 @@ Status take_choices(const Flags& flags, WorkerConfig* config) {
     return invalid("--dtype float16: needs a GPU; on this device use auto, float32 or bfloat16");
   else
     return invalid(fmt::format("--dtype: expected auto, float32, bfloat16 or float16, found '{}'", dtype));
+
+  const std::string reduce = flags.tp_reduce.value_or("canonical");
+  if (reduce != "canonical" && reduce != "fast") {
+    return invalid(fmt::format("--tp-reduce: expected canonical or fast, found '{}'", reduce));
+  }
+  config->core.tp_reduce = reduce == "fast" ? TpReduce::kFast : TpReduce::kCanonical;
+  if (reduce == "fast" && config->device != "cuda") {
+    return invalid("--tp-reduce fast: is for --device cuda; on cpu partial sums are canonical");
+  }
 
   const std::string ids = flags.logprob_token_ids.value_or("on");
   if (ids != "on" && ids != "off") {
@@ -216,6 +226,8 @@ std::string worker_help() {
   --device cpu|cuda         where to compute (default cpu)
   --dtype D                 auto, float32: exact products, FP32 activations; bfloat16: weights and matrix inputs
                             rounded once; float16: only on cuda (default auto)
+  --tp-reduce HOW           canonical: ranks' partial sums in one order, the same bits at every --world-size; fast: by
+                            NCCL's all-reduce, less traffic, other bits at each size; only on cuda (default canonical)
   --threads-per-rank N      0: usable cores divided by the ranks of this host (default 0)
   --max-num-seqs N          sequences at the same time (default 32)
   --max-model-len N         longest sequence in tokens; 0: the model's own (default 0)

@@ -52,6 +52,7 @@ constexpr Flag kFlags[] = {
     {"io-threads", Kind::kSize, kCoordinator},
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
     {"dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16|float16"},
+    {"tp-reduce", Kind::kOneOf, kWorkers, "canonical|fast"},
     {"max-num-seqs", Kind::kSize, kWorkers},
     {"max-model-len", Kind::kSize, kWorkers},
     {"prefill-chunk", Kind::kSize, kWorkers},
@@ -174,6 +175,7 @@ Status check_together(const LaunchConfig& config, const std::map<std::string, st
   if (given("prompt-logprobs") && given("max-logprobs") && !is("max-logprobs", "20")) {
     return invalid("--prompt-logprobs needs --max-logprobs 20");
   }
+  if (is("tp-reduce", "fast") && !is("device", "cuda")) return invalid("--tp-reduce fast is for --device cuda");
   if (is("dtype", "float16") && !is("device", "cuda")) return invalid("--dtype float16 is for --device cuda");
   return Ok{};
 }
@@ -259,6 +261,7 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --nproc N                ranks on this host: 1, 2, 4 or 8 (default 1)
   --device cpu|cuda        where ranks compute (default cpu)
   --dtype TYPE             auto (as stored), float32, bfloat16 or float16 (default auto)
+  --tp-reduce HOW          canonical (the same bits at every --nproc) or fast (NCCL adds; cuda only) (default canonical)
   --threads-per-rank N     CPU threads of a rank (default: cores / nproc)
   --host ADDR              HTTP address (default 127.0.0.1)
   --port N                 HTTP port, 0 picks a free one (default 8000)

@@ -16,10 +16,8 @@
 
 #include "common/contract/completion_layout.h"
 #include "tests/support/in_process_ranks.h"
+#include "tests/support/test_device.h"
 #include "worker/replay/executor.h"
-#if defined(HELIOS_EMULATED_DEVICE)
-#include "tests/support/simt/simt_backend.h"
-#endif
 
 namespace helios::testing {
 
@@ -48,13 +46,9 @@ class TestCluster {
 
   /// On the device that this program is linked for.
   std::unique_ptr<Executor> prepare(const CoreConfig& config, size_t r) {
-#if defined(HELIOS_EMULATED_DEVICE)
-    Device device = simt_device();
-    captured_[r] = make_simt_communicator(*communicators_[r], *device.compute);
-    return Executor::prepare(config, std::move(device), *captured_[r], nullptr);
-#else
-    return Executor::prepare(config, cpu_device(config), *communicators_[r], nullptr);
-#endif
+    Device device = kGpuKernels ? test_device(world()) : cpu_device(config);
+    captured_[r] = captured_exchanges(*communicators_[r], device);
+    return Executor::prepare(config, std::move(device), captured_[r] ? *captured_[r] : *communicators_[r], nullptr);
   }
 
   const CoreManifest& manifest() const { return ranks_[0]->manifest(); }
@@ -93,7 +87,7 @@ class TestCluster {
  private:
   InProcessGroup group_;
   std::vector<std::unique_ptr<InProcessCommunicator>> communicators_;
-  std::vector<std::unique_ptr<Communicator>> captured_;  // of an emulated device: what its graphs capture
+  std::vector<std::unique_ptr<Communicator>> captured_;  // what a GPU's graphs capture
   std::vector<std::unique_ptr<Executor>> ranks_;
 };
 

@@ -19,6 +19,10 @@ void Communicator::all_gather_rows(const void* in, void* out, size_t row_bytes, 
          static_cast<size_t>(max_rows) * row_bytes);
 }
 
+void Communicator::add_rows(const float*, float*, size_t, int64_t) {
+  throw CollectiveError("this group gathers partial sums and adds none");
+}
+
 void SingleRankCommunicator::gather(std::span<const std::byte> in, std::byte* out, size_t) {
   if (!in.empty() && in.data() != out) std::memcpy(out, in.data(), in.size());
 }

@@ -40,6 +40,13 @@ class Communicator {
   /// read the count. `in` may be this rank's part of `out`. Throws CollectiveError.
   virtual void all_gather_rows(const void* in, void* out, size_t row_bytes, const int32_t* num_rows, int64_t max_rows);
 
+  /// True for a group that was made to add partial sums itself, in its library's order instead of the canonical tree:
+  /// faster, and other bits at each tensor-parallel degree.
+  virtual bool adds_rows() const { return false; }
+  /// out = the sum of the ranks' `in`, [max_rows, row_words] FP32 in device memory; `out` may be `in`. Only where
+  /// adds_rows(). Throws CollectiveError.
+  virtual void add_rows(const float* in, float* out, size_t row_words, int64_t max_rows);
+
   /// Returns when every rank has come. Throws CollectiveError.
   virtual void barrier() = 0;
 

@@ -13,7 +13,7 @@
 
 namespace helios {
 
-inline constexpr int kCudaModuleVersion = 2;
+inline constexpr int kCudaModuleVersion = 3;
 
 struct CudaModule {
   int version = kCudaModuleVersion;

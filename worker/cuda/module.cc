@@ -27,13 +27,23 @@ std::string agree_on_group_id(Communicator& hosts) {
   return std::string(reinterpret_cast<const char*>(all.data()), kNcclGroupIdBytes);
 }
 
+/// A rank that gathers would wait for ever for one that adds.
+void check_same_reduce(TpReduce mine, Communicator& hosts) {
+  std::vector<TpReduce> all(static_cast<size_t>(hosts.world_size()));
+  hosts.all_gather_words<TpReduce>({&mine, 1}, all);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] != mine) throw LoadError("--tp-reduce: rank " + std::to_string(rank) + " has another one than this rank");
+  }
+}
+
 PreparedCore prepare(const CoreConfig& config, int device_index, Communicator& hosts,
                      std::chrono::milliseconds timeout, const std::function<void(double)>& progress) {
   Device device{.backend = make_backend(device_index, config.num_threads)};
   device.compute = device.backend->make_stream("compute");
   PreparedCore core;
-  core.device_group =
-      make_nccl_communicator(agree_on_group_id(hosts), hosts.rank(), hosts.world_size(), *device.compute, timeout);
+  check_same_reduce(config.tp_reduce, hosts);
+  core.device_group = make_nccl_communicator(agree_on_group_id(hosts), hosts.rank(), hosts.world_size(),
+                                             *device.compute, timeout, config.tp_reduce == TpReduce::kFast);
   core.executor = Executor::prepare(config, std::move(device), *core.device_group, progress);
   return core;
 }

@@ -16,8 +16,9 @@ namespace {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(const std::string& group_id, Rank rank, int world, Stream& stream, std::chrono::milliseconds timeout)
-      : rank_(rank), world_(world), stream_(native_stream(stream)), timeout_(timeout) {
+  NcclCommunicator(const std::string& group_id, Rank rank, int world, Stream& stream, std::chrono::milliseconds timeout,
+                   bool adds_rows)
+      : rank_(rank), world_(world), stream_(native_stream(stream)), timeout_(timeout), adds_rows_(adds_rows) {
     ncclUniqueId id;
     static_assert(sizeof id.internal == kNcclGroupIdBytes);
     if (group_id.size() != sizeof id.internal) {
@@ -46,6 +47,13 @@ class NcclCommunicator final : public Communicator {
   void all_gather_rows(const void* in, void* out, size_t row_bytes, const int32_t*, int64_t max_rows) override {
     const size_t bytes = static_cast<size_t>(max_rows) * row_bytes;
     gather({static_cast<const std::byte*>(in), bytes}, static_cast<std::byte*>(out), bytes);
+  }
+
+  bool adds_rows() const override { return adds_rows_; }
+  void add_rows(const float* in, float* out, size_t row_words, int64_t max_rows) override {
+    HELIOS_CHECK(adds_rows_);
+    const size_t count = static_cast<size_t>(max_rows) * row_words;
+    settle(ncclAllReduce(in, out, count, ncclFloat32, ncclSum, communicator_, stream_), "all-reduce");
   }
 
   void barrier() override {
@@ -93,6 +101,7 @@ class NcclCommunicator final : public Communicator {
   const int world_;
   const cudaStream_t stream_;
   const std::chrono::milliseconds timeout_;
+  const bool adds_rows_;
   ncclComm_t communicator_ = nullptr;
   char* barrier_ = nullptr;
   std::atomic<bool> aborted_{false};
@@ -109,8 +118,9 @@ std::string make_nccl_group_id() {
 }
 
 std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size,
-                                                     Stream& stream, std::chrono::milliseconds timeout) {
-  return std::make_unique<NcclCommunicator>(group_id, rank, world_size, stream, timeout);
+                                                     Stream& stream, std::chrono::milliseconds timeout,
+                                                     bool adds_rows) {
+  return std::make_unique<NcclCommunicator>(group_id, rank, world_size, stream, timeout, adds_rows);
 }
 
 }  // namespace helios::cuda

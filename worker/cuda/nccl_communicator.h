@@ -16,9 +16,10 @@ namespace helios::cuda {
 
 inline constexpr size_t kNcclGroupIdBytes = 128;
 
-/// Made by rank 0 and given to every rank of the group. Throws CollectiveError.
+/// `adds_rows`: partial sums are added by NCCL, in its own order (Communicator::adds_rows). Made by rank 0 and given to every rank of the group. Throws CollectiveError.
 std::string make_nccl_group_id();
 std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size,
-                                                     Stream& stream, std::chrono::milliseconds timeout);
+                                                     Stream& stream, std::chrono::milliseconds timeout,
+                                                     bool adds_rows = false);
 
 }  // namespace helios::cuda

@@ -214,20 +214,23 @@ void Transformer::record_attention(Stream& stream, int layer, int64_t max_rows) 
   });
 }
 
-/// This rank's product, the exchange, and the canonical sum into the residual stream. A rank without columns
-/// contributes exact zeros, the value of an empty segment in the tree.
+/// This rank's product, the exchange, and the canonical sum into the residual stream, or a sum by the group's library if
+/// it was made for that. A rank without columns contributes exact zeros, the value of an empty segment in the tree.
 void Transformer::record_partial_sum(Stream& stream, const PackedMatrix& w, const float* x, const float* bias,
                                      int64_t max_rows) {
   const int64_t hidden = config_.hidden;
-  float* const own = w.k() > 0 ? partials_ + shape_.rank.value * max_rows * hidden : zeros_;
+  const bool added = shape_.world > 1 && communicator_.adds_rows();
+  float* const own = w.k() > 0 ? partials_ + (added ? 0 : shape_.rank.value * max_rows * hidden) : zeros_;
   if (w.k() > 0) record_product(stream, w, x, nullptr, own, max_rows);
   stream.launch([=, this](const Launcher& on) {
-    if (shape_.world > 1) {
+    if (added) {
+      communicator_.add_rows(own, partials_, static_cast<size_t>(hidden), max_rows);
+    } else if (shape_.world > 1) {
       communicator_.all_gather_rows(own, partials_, static_cast<size_t>(hidden) * sizeof(float), rows_.num_rows,
                                     max_rows);
     }
     add_partials({.partials = partials_,
-                  .world = shape_.world,
+                  .world = added ? 1 : shape_.world,
                   .num_rows = rows_.num_rows,
                   .max_rows = max_rows,
                   .hidden = hidden,

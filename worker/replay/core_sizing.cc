@@ -25,6 +25,9 @@ void expect_range(const char* name, int64_t value, int64_t low, int64_t high) {
 
 CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int world, Backend& backend) {
   if (!valid_world_size(world)) throw LoadError(fmt::format("world size: expected 1, 2, 4 or 8, found {}", world));
+  if (config.tp_reduce == TpReduce::kFast && backend.name() == "cpu") {
+    throw LoadError("tp_reduce fast: only cuda adds partial sums in its library; on this device they are canonical");
+  }
   expect_range("max_num_seqs", config.slot_capacity, 1, kMaxSlots);
   expect_range("prefill_chunk", config.prefill_chunk, 1, kMaxPrefillChunk);
   expect_range("token_capacity", config.token_capacity, 0, kMaxTokenCapacity);

@@ -130,6 +130,7 @@ TEST(LaunchConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {"--model /m --model /n", "--model is given twice"},
       {"--model /m --max-logprobs 21", "--max-logprobs 21"},
       {"--model /m --prompt-logprobs yes", "yes"},
+      {"--model /m --tp-reduce fast", "--tp-reduce fast is for --device cuda"},
       {"--model /m --prompt-logprobs --max-logprobs 5", "--prompt-logprobs needs --max-logprobs 20"},
       {"--model /m --dtype float16", "--dtype float16"},
       {"--model /m --nproc 3", "--nproc 3"},

@@ -188,7 +188,8 @@ class SimtBackend final : public Backend {
 
 class SimtCommunicator final : public Communicator {
  public:
-  SimtCommunicator(Communicator& inner, Stream& compute) : inner_(inner), compute_(static_cast<SimtStream&>(compute)) {}
+  SimtCommunicator(Communicator& inner, Stream& compute, bool adds_rows)
+      : inner_(inner), compute_(static_cast<SimtStream&>(compute)), adds_rows_(adds_rows) {}
   Rank rank() const override { return inner_.rank(); }
   int world_size() const override { return inner_.world_size(); }
   void gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) override {
@@ -206,12 +207,27 @@ class SimtCommunicator final : public Communicator {
       inner.gather({static_cast<const std::byte*>(in), bytes}, static_cast<std::byte*>(out), bytes);
     });
   }
+  bool adds_rows() const override { return adds_rows_; }
+  void add_rows(const float* in, float* out, size_t row_words, int64_t max_rows) override {
+    HELIOS_CHECK(adds_rows_ && compute_.recording() != nullptr, "sums of a step are captured");
+    const size_t count = static_cast<size_t>(max_rows) * row_words;
+    simt::enqueue(compute_.recording(), [&inner = inner_, in, out, count] {
+      const auto world = static_cast<size_t>(inner.world_size());
+      std::vector<float> all(world * count);
+      inner.all_gather_words<float>({in, count}, all);
+      for (size_t i = 0; i < count; ++i) {
+        out[i] = all[i];
+        for (size_t rank = 1; rank < world; ++rank) out[i] += all[rank * count + i];
+      }
+    });
+  }
   void barrier() override { inner_.barrier(); }
   void abort(const std::string& reason) noexcept override { inner_.abort(reason); }
 
  private:
   Communicator& inner_;
   SimtStream& compute_;
+  const bool adds_rows_;
 };
 
 }  // namespace
@@ -224,8 +240,8 @@ Device simt_device() {
   return device;
 }
 
-std::unique_ptr<Communicator> make_simt_communicator(Communicator& inner, Stream& compute) {
-  return std::make_unique<SimtCommunicator>(inner, compute);
+std::unique_ptr<Communicator> make_simt_communicator(Communicator& inner, Stream& compute, bool adds_rows) {
+  return std::make_unique<SimtCommunicator>(inner, compute, adds_rows);
 }
 
 }  // namespace helios::testing

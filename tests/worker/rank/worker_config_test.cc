@@ -96,6 +96,8 @@ TEST(WorkerConfig, EveryFlagArrives) {
 
 TEST(WorkerConfig, R39_PromptScoringIsOffUntilItIsAskedFor) {
   EXPECT_FALSE(parse(with({})).value().config.core.prompt_logprobs);
+  EXPECT_EQ(parse(with({"--device", "cuda", "--tp-reduce", "fast"})).value().config.core.tp_reduce, TpReduce::kFast);
+  EXPECT_EQ(parse(with({})).value().config.core.tp_reduce, TpReduce::kCanonical);
   EXPECT_TRUE(parse(with({"--prompt-logprobs"})).value().config.core.prompt_logprobs);
 }
 
@@ -143,6 +145,8 @@ TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {with({"--device", "tpu"}), "--device"},
       {with({"--dtype", "int8"}), "--dtype"},
       {with({"--dtype", "float16"}), "--dtype float16"},
+      {with({"--tp-reduce", "fast"}), "--tp-reduce fast: is for --device cuda"},
+      {with({"--tp-reduce", "quick"}), "--tp-reduce: expected canonical or fast, found 'quick'"},
       {with({"--threads-per-rank", "-1"}), "--threads-per-rank"},
       {with({"--collective-timeout-ms", "0"}), "--collective-timeout-ms"},
       {with({"--status-port", "70000"}), "--status-port"},

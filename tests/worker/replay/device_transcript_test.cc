@@ -18,13 +18,7 @@ namespace helios::testing {
 namespace {
 
 // Norms, attention and exponentials add in another order, through two layers and the head: ten times what was seen.
-#if defined(HELIOS_EMULATED_DEVICE)
-constexpr bool kEmulated = true;
-constexpr float kTolerance = 4e-5f;
-#else
-constexpr bool kEmulated = false;
-constexpr float kTolerance = 0.0f;
-#endif
+constexpr float kTolerance = kGpuKernels ? 4e-5f : 0.0f;
 
 std::vector<TokenId> prompt(int length, int step) {
   std::vector<TokenId> out;
@@ -113,7 +107,7 @@ void expect_same_position(const std::vector<int32_t>& found, const std::vector<i
   for (size_t w = 0; w + 1 < found.size(); w += 2) {
     EXPECT_EQ(found[w], expected[w]) << "id of pair " << w / 2;
     const float a = bits_float(found[w + 1]), b = bits_float(expected[w + 1]);
-    if (kEmulated) {
+    if (kGpuKernels) {
       EXPECT_NEAR(a, b, kTolerance) << "pair " << w / 2;
     } else {
       EXPECT_EQ(found[w + 1], expected[w + 1]) << "pair " << w / 2 << ": " << a << " and " << b;
@@ -127,7 +121,7 @@ class DeviceTranscript : public ::testing::TestWithParam<int> {};
 TEST_P(DeviceTranscript, X1_X4_TheTinyCoreSaysWhatItAlwaysSaid) {
   const std::vector<TestSequence> found = run(GetParam());
   if (HasFatalFailure()) return;
-  if (!kEmulated && GetParam() == 1 && std::getenv("HELIOS_WRITE_TRANSCRIPT")) {
+  if (!kGpuKernels && GetParam() == 1 && std::getenv("HELIOS_WRITE_TRANSCRIPT")) {
     std::ofstream(kPath) << print(found);
   }
   const std::vector<TestSequence> expected = read_transcript();

@@ -19,9 +19,7 @@
 #include "tests/support/count_allocations.h"
 #include "tests/support/in_process_ranks.h"
 #include "tests/support/logit_rows.h"
-#if defined(HELIOS_EMULATED_DEVICE)
-#include "tests/support/simt/simt_backend.h"
-#endif
+#include "tests/support/test_device.h"
 
 namespace helios {
 namespace {
@@ -100,18 +98,11 @@ std::vector<T> to_host(Backend& backend, Stream& stream, const Memory& memory) {
 }
 
 struct TestDevice {
-#if defined(HELIOS_EMULATED_DEVICE)
-  TestDevice(Communicator& group, int)
-      : backend(testing::make_simt_backend()),
-        stream(backend->make_stream("test")),
-        captured(testing::make_simt_communicator(group, *stream)),
-        communicator(*captured) {}
-#else
   TestDevice(Communicator& group, int threads)
-      : backend(make_cpu_backend(threads)), stream(backend->make_stream("test")), communicator(group) {}
-#endif
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Stream> stream;
+      : device(testing::test_device(group.world_size(), threads)),
+        captured(testing::captured_exchanges(group, device)),
+        communicator(captured ? *captured : group) {}
+  Device device;
   std::unique_ptr<Communicator> captured;
   Communicator& communicator;
 };
@@ -128,8 +119,8 @@ Outcome run_rank(const Step& step, Communicator& group, int threads) {
   const VocabLayout layout(static_cast<int64_t>(step.rows.empty() ? 1 : step.rows[0].size()));
   const int world = group.world_size();
   TestDevice device(group, threads);
-  Backend& backend = *device.backend;
-  Stream& stream = *device.stream;
+  Backend& backend = *device.device.backend;
+  Stream& stream = *device.device.compute;
   const auto shard = testing::shard_rows(step.rows, layout, group.rank(), world);
   const int64_t half_words = kCapacity * kTokens * step.position_words;
   const Memory logits = on_device(backend, shard), slots = on_device(backend, step.slots),

@@ -15,9 +15,7 @@
 #include "tests/support/in_process_ranks.h"
 #include "tests/support/logit_rows.h"
 #include "tests/support/sampling_tables.h"
-#if defined(HELIOS_EMULATED_DEVICE)
-#include "tests/support/simt/simt_backend.h"
-#endif
+#include "tests/support/test_device.h"
 
 namespace helios {
 namespace {
@@ -50,16 +48,9 @@ struct Outcome {
 // The device that this test is linked for, and its exchanges: the CPU, or a GPU's ways without a GPU.
 struct TestDevice {
   TestDevice(int threads, Communicator& group) {
-#if defined(HELIOS_EMULATED_DEVICE)
-    static_cast<void>(threads);
-    device = testing::simt_device();
-    captured = testing::make_simt_communicator(group, *device.compute);
-    communicator = captured.get();
-#else
-    device.backend = make_cpu_backend(threads);
-    device.compute = device.backend->make_stream("test");
-    communicator = &group;
-#endif
+    device = testing::test_device(group.world_size(), threads);
+    captured = testing::captured_exchanges(group, device);
+    communicator = captured ? captured.get() : &group;
   }
   template <class T>
   void write(const Memory& to, const std::vector<T>& from) {
