@@ -129,7 +129,11 @@ Result<ChatTemplates> load_chat_templates(const CoordinatorConfig& config) {
 }
 
 Result<OutputFormat> load_output_format(const CoordinatorConfig& config, const ChatTemplates& templates) {
-  const OutputFormat of_model = templates.loaded ? format_of_template(templates.loaded->source()) : OutputFormat();
+  OutputFormat of_model;
+  if (templates.loaded) {
+    of_model.reasoning = format_of_template(templates.loaded->source()).reasoning;
+    of_model.tools = format_of_template(templates.loaded->tool_source()).tools;
+  }
   const Result<ReasoningFormat> reasoning = reasoning_format(config.reasoning_parser, of_model);
   if (!reasoning) return Error{Errc::kInvalidArgument, "--reasoning-parser: " + reasoning.error().message, ""};
   const Result<ToolFormat> tools = tool_format(config.tool_call_parser, of_model);

@@ -332,6 +332,11 @@ std::string_view ChatTemplate::source() const {
   return at != templates_.end() ? at->second->source : templates_.begin()->second->source;
 }
 
+std::string_view ChatTemplate::tool_source() const {
+  const auto at = templates_.find(kToolUse);
+  return at != templates_.end() ? at->second->source : source();
+}
+
 std::vector<std::string_view> ChatTemplate::names() const {
   std::vector<std::string_view> out;
   for (const auto& [name, unused] : templates_) out.push_back(name);

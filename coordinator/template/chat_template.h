@@ -55,6 +55,8 @@ class ChatTemplate {
 
   /// The source that a request without tools uses; for /tokenizer_info.
   std::string_view source() const;
+  /// The one that a request with tools uses.
+  std::string_view tool_source() const;
   std::vector<std::string_view> names() const;
 
  private:

@@ -231,6 +231,10 @@ TEST_F(ModelDir, NamedListsChooseToolUseWhenThereAreTools) {
   EXPECT_EQ(rendered({}, "rag"), "rag");
   EXPECT_EQ(rendered({}, "nope"),
             "error chat_template: the model has no chat template named 'nope', only default, rag, tool_use");
+  const auto named = ChatTemplate::load(dir_.string()).value();
+  EXPECT_EQ(named->source(), "plain");
+  EXPECT_EQ(named->tool_source(), "tools");
+  EXPECT_EQ(ChatTemplate::from_source("alone").value()->tool_source(), "alone");
 }
 
 TEST_F(ModelDir, FilesWinOverTheConfiguration) {
