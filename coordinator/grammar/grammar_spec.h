@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace helios {
@@ -14,6 +15,7 @@ enum class GrammarKind : uint8_t {
   kJsonSchema,    // source: the schema, as JSON
   kEbnf,          // source: rules of the GBNF form; see ebnf.h
   kTaggedSeries,  // source: schemas' instances with text around them; see tagged_series.h
+  kAnyOf,         // source: an array of {"kind", "source", "space"}, made by any_of; the text is one of their texts
 };
 
 /// Where JSON text may hold white space, and only there: after {, [, the comma and the colon, before } and ].
@@ -28,6 +30,9 @@ struct GrammarSpec {
   JsonSpace space = JsonSpace::kBounded;
   friend bool operator==(const GrammarSpec&, const GrammarSpec&) = default;
 };
+
+/// The text is one that some of `alternatives` allow; none of them is a kAnyOf itself.
+GrammarSpec any_of(std::span<const GrammarSpec> alternatives);
 
 struct GrammarLimits {
   size_t max_source_bytes = 1u << 20;

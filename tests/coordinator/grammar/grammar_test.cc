@@ -307,6 +307,25 @@ TEST(GrammarChoice, OneOfTheStringsAndNothingElse) {
   EXPECT_NE(compile_error(GrammarKind::kChoice, "{").find("array"), std::string::npos);
 }
 
+TEST(GrammarAnyOf, ATextOfAnyOfThem) {
+  const GrammarSpec either[] = {
+      {GrammarKind::kJsonSchema, R"({"type":"object","properties":{"a":{"type":"integer"}}})"},
+      {GrammarKind::kEbnf, "root ::= \"{\" root? \"}\""},
+      {GrammarKind::kChoice, R"(["{\"a\" :1}", "no"])"},
+      {GrammarKind::kJsonSchema, R"({"type":"array"})", JsonSpace::kCompact}};
+  const GrammarSpec spec = any_of(either);
+  const Grammar grammar = compile(spec.kind, spec.source);
+  for (const char* text : {R"({"a": 1})", "{{{}}}", R"({"a" :1})", "no", "[1,2]"})
+    EXPECT_TRUE(accepts(grammar, text)) << text;
+  for (const char* text : {"", "{{}", "nono", "[1, 2]", R"({"a" : 1})"}) EXPECT_FALSE(accepts(grammar, text)) << text;
+  const GrammarSpec bad[] = {{GrammarKind::kChoice, R"(["a"])"}, {GrammarKind::kRegex, "(?=a)"}};
+  EXPECT_NE(compile_error(any_of(bad).kind, any_of(bad).source).find("look"), std::string::npos);
+  const GrammarSpec nested[] = {any_of(bad)};
+  for (const std::string& source : {std::string(), std::string("[]"), std::string("[7]"), any_of(nested).source}) {
+    EXPECT_NE(compile_error(GrammarKind::kAnyOf, source).find("alternatives"), std::string::npos) << source;
+  }
+}
+
 TEST(GrammarEbnf, RulesRecurseAndAreRefusedByLine) {
   const Grammar arithmetic = compile(GrammarKind::kEbnf, R"g(# sums
 root ::= term ([+*] term)*
