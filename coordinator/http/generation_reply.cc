@@ -42,15 +42,19 @@ GenerationReply::GenerationReply(std::unique_ptr<GenerationPlan> plan, std::uniq
       prompt_tokens_details_(prompt_tokens_details),
       choices_(plan_->num_choices()),
       num_running_(choices_.size()) {
-  HELIOS_CHECK(streams.empty() || streams.size() == choices_.size(), streams.size(), choices_.size());
+  const size_t n = static_cast<size_t>(plan_->n);
+  const size_t stride = streams.size() == choices_.size() ? 1 : n;  // a zero budget: the first choices alone
+  HELIOS_CHECK(streams.empty() || streams.size() * stride == choices_.size(), streams.size(), choices_.size());
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];
-    choice.prompt = static_cast<int64_t>(i) / plan_->n;
+    choice.prompt = static_cast<int64_t>(i / n);
     if (streams.empty()) continue;
-    choice.stream = std::move(streams[i]);
+    choice.awaits_scores = plan_->scores_in_every_choice && i % n != 0;
+    if (i % stride != 0) continue;
+    choice.stream = std::move(streams[i / stride]);
     const PlannedPrompt& prompt = plan_->prompts[static_cast<size_t>(choice.prompt)];
     OutputOptions options = plan_->output;
-    if (plan_->prompt_scoring.any()) {
+    if (plan_->prompt_scoring.any() && i % n == 0) {
       choice.prompt_output.emplace(tokenizer, options.tokens_as_token_ids, prompt.ids, prompt.text_offsets);
     }
     if (plan_->prompt_scoring.echo_alternatives) options.text_offset_base = count_code_points(prompt.echo_text);
@@ -75,6 +79,8 @@ void GenerationReply::fail(Error error) {
 }
 
 PendingReply::State GenerationReply::pump(std::string& events) {
+  if (plan_->stream && !begun_ && !error_) format_->begin_stream(events);
+  begun_ = true;
   // One event of each choice in turn, so that the choices of a stream advance together.
   size_t idle_choices = 0;
   while (num_running_ > 0 && !error_ && idle_choices < choices_.size()) {
@@ -98,7 +104,7 @@ PendingReply::State GenerationReply::pump(std::string& events) {
 
 bool GenerationReply::advance(int64_t index, std::string& events) {
   Choice& choice = choices_[index];
-  if (choice.finished) return false;
+  if (choice.finished || choice.awaits_scores) return false;
   if (!choice.stream) {
     deliver(index, length_delta(), events);
     return true;
@@ -119,27 +125,49 @@ bool GenerationReply::advance(int64_t index, std::string& events) {
     return true;
   }
   OutputDelta delta = choice.output->push(token);
+  if (choice.prompt_output) end_scores(index);
   delta.prompt = std::exchange(choice.prompt_held, {});
-  if (choice.prompt_output) choice.prompt_output->begin(&delta.prompt);  // a prompt of one token has no scores
   choice.num_generated = choice.output->num_generated();
   choice.cached_tokens = choice.stream->cached_tokens();
   deliver(index, std::move(delta), events);
   return true;
 }
 
-/// A stream's last chunk of scores rides with what follows it: with the first token, or with the end.
+int64_t GenerationReply::end_of_sharers(int64_t index) const {
+  return index + (plan_->scores_in_every_choice ? plan_->n : 1);
+}
+
 void GenerationReply::take_scores(int64_t index, const PromptScores& scores, std::string& events) {
+  std::vector<OutputEntry> entries;
+  choices_[index].prompt_output->push(scores, &entries);
+  const bool last = scores.finish != FinishCode::kNone;
+  for (int64_t i = index; i < end_of_sharers(index); ++i) show_scores(i, entries, last, events);
+}
+
+/// A stream's last chunk of scores rides with what follows it: with the first token, or with the end.
+void GenerationReply::show_scores(int64_t index, std::vector<OutputEntry> entries, bool last, std::string& events) {
   Choice& choice = choices_[index];
   OutputDelta delta;
-  if (scores.finish != FinishCode::kNone) {
+  if (last) {
     delta = length_delta();
     delta.prompt = std::exchange(choice.prompt_held, {});
   }
-  choice.prompt_output->push(scores, &delta.prompt);
+  std::move(entries.begin(), entries.end(), std::back_inserter(delta.prompt));
   if (!plan_->stream || delta.finish) return deliver(index, std::move(delta), events);
   OutputDelta before;
   before.prompt = std::exchange(choice.prompt_held, std::move(delta.prompt));
   if (!before.prompt.empty()) deliver(index, std::move(before), events);
+}
+
+/// The choice has its first token. A prompt of one token has no scores, but its position is shown.
+void GenerationReply::end_scores(int64_t index) {
+  std::vector<OutputEntry> entries;
+  choices_[index].prompt_output->begin(&entries);
+  for (int64_t i = index; i < end_of_sharers(index); ++i) {
+    Choice& choice = choices_[i];
+    choice.awaits_scores = false;
+    choice.prompt_held.insert(choice.prompt_held.end(), entries.begin(), entries.end());
+  }
 }
 
 void GenerationReply::deliver(int64_t index, OutputDelta delta, std::string& events) {

@@ -145,7 +145,8 @@ Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& req
     Result<int64_t> budget = token_budget(request, prompt.ids.size(), context_limit(context.capabilities), rules);
     if (!budget) return budget.error();
     if (*budget == 0 && !plan.prompt_scoring.any()) continue;
-    for (int64_t i = 0; i < plan.n; ++i) {
+    const int64_t generating = *budget == 0 ? 1 : plan.n;
+    for (int64_t i = 0; i < generating; ++i) {
       SequenceRequest sequence{.prompt = prompt.ids, .sampling = *sampling};
       sequence.sampling.max_tokens = static_cast<int32_t>(*budget);
       sequence.sampling.min_tokens = std::min(sequence.sampling.min_tokens, sequence.sampling.max_tokens);
@@ -155,7 +156,7 @@ Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& req
       if (request.logprob_token_ids) {
         sequence.logprob_token_ids.assign(request.logprob_token_ids->begin(), request.logprob_token_ids->end());
       }
-      sequence.prompt_scores = plan.prompt_scoring.any() && (i == 0 || rules.echo_is_prompt);
+      sequence.prompt_scores = plan.prompt_scoring.any() && i == 0;
       if (sequence.prompt_scores) sequence.num_prompt_logprobs = plan.prompt_scoring.most_alternatives();
       sequence.thinking = thinking_budget(request, prompt.ids, context.tokenizer);
       sequence.priority = request.priority.value_or(0);
@@ -225,6 +226,7 @@ Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<Planned
   GenerationPlan plan{.prompts = std::move(prompts), .n = request.n.value_or(1)};
   plan.stream = request.stream;
   plan.prompt_scoring = prompt_scoring(request, rules);
+  plan.scores_in_every_choice = plan.prompt_scoring.any() && rules.echo_is_prompt;
   HELIOS_RETURN_IF_ERROR(check_scored_size(plan, context.limits, rules));
   Result<std::vector<SequenceRequest>> sequences = make_sequences(request, plan, context, rules);
   if (!sequences) return sequences.error();

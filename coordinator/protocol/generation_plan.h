@@ -71,8 +71,8 @@ struct OutputParsing {
   bool hides_reasoning() const { return !include_reasoning && format.reasoning != ReasoningFormat::kNone; }
 };
 
-/// An accepted request. Choice index = prompt index * n + i; `sequences` has that order, and is empty for a zero
-/// budget.
+/// An accepted request. Choice index = prompt index * n + i; `sequences` has that order. Under a zero budget only a
+/// scored prompt has one, for its first choice.
 struct GenerationPlan {
   std::vector<PlannedPrompt> prompts;
   int64_t n = 1;
@@ -84,7 +84,8 @@ struct GenerationPlan {
   int64_t stream_interval = 1;  // tokens a chunk, after a choice's first
   StreamOptions stream_options;
   bool logprobs = false;
-  PromptScoring prompt_scoring;
+  PromptScoring prompt_scoring;         // of each prompt once, by its first choice
+  bool scores_in_every_choice = false;  // each choice shows them, not the first alone
   bool return_token_ids = false;
   std::string request_id;  // the client's own, or empty
 

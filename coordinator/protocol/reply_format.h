@@ -42,7 +42,10 @@ class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
 
-  /// One delta of choice `index`; a stream's events go to `events`, nothing before the first of them.
+  /// What a stream says as soon as its request is accepted. Where that is nothing, an error before the first delta
+  /// still gets a status of its own.
+  virtual void begin_stream(std::string& events) { (void)events; }
+  /// One delta of choice `index`; a stream's events go to `events`.
   /// Errors: kInternal when a value to be reported is NaN.
   virtual Status take(int64_t index, const OutputDelta& delta, const ChoiceProgress& progress, std::string& events) = 0;
   /// All choices have finished.

@@ -17,19 +17,15 @@ ResponsesFormat::ResponsesFormat(const GenerationPlan& plan, ReplyHeader header,
       parser_(plan.parsing.format, plan.parsing.in_reasoning),
       output_(tokenizer, numbered_) {}
 
+void ResponsesFormat::begin_stream(std::string& events) {
+  for (const char* type : {"response.created", "response.in_progress"}) {
+    numbered_.write(
+        type, [this](JsonWriter& json) { write_response(json.key("response"), "in_progress", nullptr, ""); }, &events);
+  }
+}
+
 Status ResponsesFormat::take(int64_t, const OutputDelta& delta, const ChoiceProgress&, std::string& events) {
   std::string* out = stream_ ? &events : nullptr;
-  const size_t begin = events.size();
-  const auto give_up = [&](Status status) {  // before the first event there is still time for a real status
-    if (!begun_) events.resize(begin);
-    return status;
-  };
-  if (!begun_) {
-    for (const char* type : {"response.created", "response.in_progress"}) {
-      numbered_.write(
-          type, [this](JsonWriter& json) { write_response(json.key("response"), "in_progress", nullptr, ""); }, out);
-    }
-  }
   entries_.push(delta.entries);
   parser_.push(delta.text, &pieces_);
   if (delta.finish) {
@@ -37,9 +33,8 @@ Status ResponsesFormat::take(int64_t, const OutputDelta& delta, const ChoiceProg
     cut_off_ = delta.finish->reason == "length";
   }
   reasoning_tokens_.push(delta.token_starts, parser_, delta.finish.has_value());
-  if (Status status = take_pieces(out); !status) return give_up(std::move(status));
+  if (Status status = take_pieces(out); !status) return status;
   if (delta.finish) output_.finish(!cut_off_, out);
-  begun_ = true;
   return Ok{};
 }
 

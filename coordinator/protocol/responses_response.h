@@ -26,6 +26,7 @@ class ResponsesFormat final : public ReplyFormat {
   /// `plan` and `tokenizer` outlive this object.
   ResponsesFormat(const GenerationPlan& plan, ReplyHeader header, ResponsesEcho echoed, const Tokenizer& tokenizer);
 
+  void begin_stream(std::string& events) override;
   Status take(int64_t index, const OutputDelta& delta, const ChoiceProgress& progress, std::string& events) override;
   void end_stream(const Usage& usage, std::string& events) override;
   void fail_stream(const Error& error, std::string& events) override;
@@ -47,7 +48,6 @@ class ResponsesFormat final : public ReplyFormat {
   ResponsesOutput output_;
   std::vector<OutputPiece> pieces_;  // scratch
   ReasoningTokens reasoning_tokens_;
-  bool begun_ = false;
   bool cut_off_ = false;  // by a token limit
 };
 

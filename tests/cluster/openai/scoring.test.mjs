@@ -328,6 +328,37 @@ test('a chat carries its prompt\'s scores at the top', async () => {  // R46
   assert.deepEqual(second.prompt_logprobs, plain.prompt_logprobs);
 });
 
+test('a prompt is scored once for all of its choices', async () => {  // X1
+  const body = { prompt: [await ids(harbour), (await ids('Yes')).slice(0, 1)], n: 3, seed: 5, temperature: 1, max_tokens: 6, echo: true, logprobs: 2, prompt_logprobs: 1 };
+  // Ranks tell their counts with their heartbeats, which may be late: a count is one that has not moved for a second.
+  const rows = async () => {
+    for (let last = -1, still = 0; ; await new Promise((resolve) => setTimeout(resolve, 250))) {
+      const told = await cluster.metric('helios_prompt_rows_total');
+      still = told === last ? still + 1 : 0;
+      if (still === 4) return told;
+      last = told;
+    }
+  };
+  const before = await rows();
+  await cluster.complete({ ...body, n: 1 });
+  const once = await rows();
+  const { choices, usage } = await cluster.complete(body);
+  assert.equal((await rows()) - once, once - before);
+  assert.equal(choices.length, 6);
+  assert.equal(usage.prompt_tokens, body.prompt.flat().length);
+  for (let i = 0; i < 6; ++i) {
+    const prompt = body.prompt[Math.floor(i / 3)];
+    const [alone] = (await cluster.complete({ ...body, prompt: [prompt], n: 1, max_tokens: 0 })).choices;
+    checkEchoed(choices[i], prompt.length, choices[i].logprobs.tokens.length - prompt.length);
+    assert.deepEqual(choices[i].prompt_logprobs, alone.prompt_logprobs);
+    for (const [key, values] of Object.entries(alone.logprobs)) assert.deepEqual(choices[i].logprobs[key].slice(0, prompt.length), values);
+  }
+  const whole = await cluster.complete({ ...body, prompt_logprobs: null });
+  const { choices: pieces } = await streamed({ ...body, prompt_logprobs: null });
+  whole.choices.forEach(({ text, logprobs }, i) => assert.deepEqual([pieces[i].text, pieces[i].logprobs], [text, logprobs]));
+  assert.equal((await cluster.complete({ ...body, max_tokens: 0 })).choices.length, 6);
+});
+
 test('a grammar holds behind a scored prompt, and the tokens are the same', async () => {
   for (const structured_outputs of [{ choice: ['red', 'green tea'] }, { regex: '[ab]{3}c' }]) {
     const body = { prompt: harbour, max_tokens: 20, temperature: 1, seed: 3, logprobs: 2, structured_outputs };

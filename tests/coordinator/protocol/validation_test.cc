@@ -183,7 +183,11 @@ TEST_F(Validation, Row11PromptScoringNamesItsRemedy) {
 TEST_F(Validation, APlanSaysHowItsPromptIsScored) {  // R46
   capabilities.prompt_scoring = true;
   const GenerationPlan echo = accepted(R"({"prompt":["ab","c"],"echo":true,"logprobs":2,"max_tokens":0,"n":2})");
-  ASSERT_EQ(echo.sequences.size(), 4u);
+  ASSERT_EQ(echo.sequences.size(), 2u) << "once a prompt, whatever n";
+  EXPECT_TRUE(echo.scores_in_every_choice);
+  const GenerationPlan each = accepted(R"({"prompt":["ab","c"],"prompt_logprobs":2,"n":2})");
+  ASSERT_EQ(each.sequences.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(each.sequences[i].prompt_scores, i % 2 == 0);
   for (const SequenceRequest& sequence : echo.sequences) {
     EXPECT_TRUE(sequence.prompt_scores);
     EXPECT_EQ(sequence.num_prompt_logprobs, 2);
