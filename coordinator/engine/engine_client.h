@@ -22,11 +22,12 @@
 
 namespace helios {
 
-/// How many tokens of reasoning a sequence may generate before its close is forced on it.
-struct ThinkingBudget {
-  TokenId open = -1, close = -1;  // the tokens around reasoning
-  int64_t tokens = 0;             // between them, of the generated ones
-  bool in_reasoning = false;      // the prompt ends between them
+/// The tokens around a sequence's reasoning, where they decide something: when a grammar begins, how long it may last.
+struct Thinking {
+  TokenId open = -1, close = -1;
+  bool in_reasoning = false;      // the prompt ends between them; a grammar begins behind the close
+  bool may_open = false;          // beside a grammar: the text may begin with `open`, and the grammar behind the close
+  std::optional<int64_t> budget;  // generated tokens between them; then the close is forced
 };
 
 /// One sequence to generate or to score (one prompt, one choice). Validated against Capabilities by the protocol.
@@ -40,8 +41,9 @@ struct SequenceRequest {
   int32_t num_prompt_logprobs = 0;                 // natural alternatives at every prompt position, 0..20
   int64_t priority = 0;                            // the lower, the earlier; then the order of arrival
   std::string cache_salt;                          // only sequences with the same salt share a cached prefix
-  std::optional<ThinkingBudget> thinking;          // not beside a grammar
   std::shared_ptr<const CompiledGrammar> grammar;  // the text is one of its texts; null: any text
+  std::optional<Thinking> thinking;
+  std::vector<std::vector<TokenId>> bad_words;  // token sequences that may not come; none empty
 };
 
 class SequenceStream {

@@ -4,8 +4,6 @@
 #include "common/base/host_key.h"
 #include "common/base/log.h"
 #include "coordinator/engine/sequence_check.h"
-#include "coordinator/engine/thinking_budget.h"
-#include "coordinator/engine/token_mask.h"
 #include "coordinator/submission/submission_builder.h"
 
 #include <fmt/format.h>
@@ -47,15 +45,12 @@ RequestSpec spec_of(SequenceRequest request) {
 }
 
 /// Null where a sequence may say anything at any time.
-std::shared_ptr<NextTokens> next_tokens(std::shared_ptr<const CompiledGrammar> grammar,
-                                        const std::optional<ThinkingBudget>& thinking, SamplingParams* sampling) {
-  if (grammar) return std::make_shared<TokenMask>(std::move(grammar), sampling);
-  if (thinking) return std::make_shared<ThinkingBudgetMask>(*thinking, sampling);
-  return nullptr;
+std::shared_ptr<TokenMask> mask_of(TokenMask::Rules rules, SamplingParams* sampling) {
+  return rules.any() ? std::make_shared<TokenMask>(std::move(rules), sampling) : nullptr;
 }
 
-/// The tokens after one that the grammar does not know are nobody's.
-void follow_mask(NextTokens& mask, DecodedLane* lane) {
+/// The tokens after one that the mask forbade are nobody's.
+void follow_mask(TokenMask& mask, DecodedLane* lane) {
   for (size_t i = 0; i < lane->events.size(); ++i) {
     Status accepted = mask.accept(lane->events[i]);
     if (accepted) continue;
@@ -110,11 +105,10 @@ Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vec
     const RequestId id(next_id_.fetch_add(1));
     auto pipe = std::make_shared<SequencePipe>(id, config_.stream_capacity, inbox_);
     const int32_t num_logprobs = request.num_logprobs, num_prompt_logprobs = request.num_prompt_logprobs;
-    auto grammar = std::move(request.grammar);
-    const std::optional<ThinkingBudget> thinking = request.thinking;
+    TokenMask::Rules rules{std::move(request.grammar), request.thinking, std::move(request.bad_words)};
     RequestSpec spec = spec_of(std::move(request));
     if (auto valid = check_sequence(*core, spec, num_logprobs, num_prompt_logprobs); !valid) return valid.error();
-    auto mask = next_tokens(std::move(grammar), thinking, &spec.sampling);
+    auto mask = mask_of(std::move(rules), &spec.sampling);
     sequences.push_back(
         {id, std::move(spec), num_logprobs, num_prompt_logprobs, std::move(mask), pipe, shared_notify, now});
     streams.push_back(std::make_shared<PipeStream>(std::move(pipe)));

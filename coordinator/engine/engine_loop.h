@@ -19,9 +19,9 @@
 #include "coordinator/completion/lane_decoder.h"
 #include "coordinator/completion/prompt_score_decoder.h"
 #include "coordinator/engine/engine.h"
-#include "coordinator/engine/next_tokens.h"
 #include "coordinator/engine/request_inbox.h"
 #include "coordinator/engine/sequence_pipe.h"
+#include "coordinator/engine/token_mask.h"
 #include "coordinator/scheduler/scheduler.h"
 #include "coordinator/submission/frame_ledger.h"
 #include "coordinator/submission/rank_link.h"
@@ -53,7 +53,7 @@ class EngineLoop {
   struct ActiveSequence {
     std::shared_ptr<SequencePipe> pipe;
     Notify notify;
-    std::shared_ptr<NextTokens> mask;
+    std::shared_ptr<TokenMask> mask;
     int32_t num_logprobs = 0;
     int32_t num_prompt_logprobs = 0;
     bool logprobs = false;

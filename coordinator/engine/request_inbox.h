@@ -21,14 +21,14 @@
 namespace helios {
 
 class SequencePipe;
-class NextTokens;
+class TokenMask;
 
 struct ArrivedSequence {
   RequestId id;
   RequestSpec spec;
   int32_t num_logprobs = 0;
   int32_t num_prompt_logprobs = 0;
-  std::shared_ptr<NextTokens> mask;  // null: none
+  std::shared_ptr<TokenMask> mask;  // null: none
   std::shared_ptr<SequencePipe> pipe;
   std::shared_ptr<const std::function<void()>> notify;  // shared by the sequences of one submit()
   std::chrono::steady_clock::time_point arrived;

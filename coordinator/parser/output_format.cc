@@ -10,6 +10,10 @@ namespace {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
+std::string_view without_trailing_space(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);  // npos + 1 is 0
+}
+
 Error unknown_format(std::string_view what, std::string_view name, std::string_view known) {
   return {Errc::kInvalidArgument,
           "unknown " + std::string(what) + " parser '" + std::string(name) + "'; known are " + std::string(known), ""};
@@ -60,10 +64,14 @@ std::vector<std::string_view> delimiters(const OutputFormat& format) {
 
 bool starts_in_reasoning(ReasoningFormat format, std::string_view prompt, std::string_view continued) {
   if (format == ReasoningFormat::kNone) return false;
-  const size_t end = prompt.find_last_not_of(" \t\r\n");
-  if (end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(kThinkOpen)) return true;
+  if (without_trailing_space(prompt).ends_with(kThinkOpen)) return true;
   const size_t open = continued.rfind(kThinkOpen);
   return open != std::string_view::npos && continued.find(kThinkClose, open) == std::string_view::npos;
+}
+
+bool may_reason(ReasoningFormat format, std::string_view prompt) {
+  const std::string_view text = without_trailing_space(prompt);
+  return format != ReasoningFormat::kNone && !text.ends_with(kThinkOpen) && !text.ends_with(kThinkClose);
 }
 
 }  // namespace helios

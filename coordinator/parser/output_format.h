@@ -44,4 +44,8 @@ std::vector<std::string_view> delimiters(const OutputFormat& format);
 /// it.
 bool starts_in_reasoning(ReasoningFormat format, std::string_view prompt, std::string_view continued = {});
 
+/// Whether an answer that begins behind `prompt` may begin with reasoning: not where the prompt ends inside it, nor
+/// where it has closed it already, as templates do for models that are told not to think.
+bool may_reason(ReasoningFormat format, std::string_view prompt);
+
 }  // namespace helios

@@ -37,9 +37,9 @@ Result<ToolChoice> tool_choice(const ChatRequest& request) {
   return choice;
 }
 
-/// How the reply will be told apart. `constrained`: the client says what the text has to be; then it is content.
+/// How the reply will be told apart. `constrained`: the client says what the answer has to be; then it is content.
 Result<OutputParsing> plan_parsing(const ChatRequest& request, const ToolChoice& choice, bool constrained,
-                                   std::string_view prompt, const ValidationContext& context) {
+                                   ReasoningStart start, const ValidationContext& context) {
   using Kind = ToolChoice::Kind;
   const OutputFormat& format = context.output_format;
   const bool forced = choice.forces_calls();
@@ -51,25 +51,15 @@ Result<OutputParsing> plan_parsing(const ChatRequest& request, const ToolChoice&
   if (forced && constrained) {
     return invalid_argument("tool_choice", "tool_choice and a structured output exclude each other");
   }
-  if (choice.kind == Kind::kAuto && constrained) {
-    return not_implemented("tools",
-                           "tools: a text that is constrained cannot hold calls in this version; send \"tool_choice\": "
-                           "\"none\" with the constraint");
-  }
   OutputParsing parsing{.include_reasoning = request.include_reasoning,
                         .parallel_tool_calls = request.parallel_tool_calls,
                         .calls_finish = choice.kind != Kind::kNamed,
                         .count_reasoning = format.reasoning != ReasoningFormat::kNone};
-  const Conversation& conversation = request.conversation;
-  parsing.in_reasoning = starts_in_reasoning(
-      format.reasoning, prompt, conversation.continue_final_message ? conversation.final_assistant_text : "");
-  if (parsing.in_reasoning && (constrained || forced)) {
-    return not_implemented(forced ? "tool_choice" : "response_format",
-                           "the prompt ends inside reasoning, and a constraint on the text behind it is not built in "
-                           "this version; send \"chat_template_kwargs\": {\"enable_thinking\": false}");
-  }
-  if (constrained) return parsing;
-  if (!forced) parsing.format.reasoning = format.reasoning;
+  parsing.in_reasoning = start == ReasoningStart::kInside;
+  if (constrained || forced)
+    HELIOS_RETURN_IF_ERROR(check_constrained_start(start, forced ? "tool_choice" : "response_format", context));
+  // What has to be an answer from its first byte on is not searched for reasoning.
+  if (start != ReasoningStart::kNone || !(constrained || forced)) parsing.format.reasoning = format.reasoning;
   if (choice.kind != Kind::kNone) parsing.format.tools = format.tools;
   return parsing;
 }
@@ -107,16 +97,24 @@ Result<GenerationPlan> plan_chat(ChatRequest request, const ValidationContext& c
   if (!grammar) return grammar.error();
   const Result<ToolChoice> choice = tool_choice(request);
   if (!choice) return choice.error();
-  Result<OutputParsing> parsing = plan_parsing(request, *choice, *grammar != nullptr, *text, context);
+  const Conversation& conversation = request.conversation;
+  const ReasoningStart start = reasoning_start(
+      *text, conversation.continue_final_message ? &conversation.final_assistant_text : nullptr, context);
+  Result<OutputParsing> parsing = plan_parsing(request, *choice, *grammar != nullptr, start, context);
   if (!parsing) return parsing.error();
   const OutputFormat& format = context.output_format;
   if (auto calls = forced_calls(*choice, request.tools, request.parallel_tool_calls, format.tools)) {
     grammar = compile_constraint(*calls, context);
     if (!grammar) return grammar.error();
+  } else if (*grammar && choice->kind == ToolChoice::Kind::kAuto) {
+    const StructuredOutput& constrained = request.structured.constraints.front();
+    grammar = compile_with_calls(constrained, request.tools, request.parallel_tool_calls, context);
+    if (!grammar) return grammar.error();
   }
   HELIOS_RETURN_IF_ERROR(check_token_ids(request, context.capabilities.vocab_size));
   Result<PlannedPrompt> prompt = plan_rendered(*text, request, context, rules);
   if (!prompt) return prompt.error();
+  prompt->reasoning = start;
   if (request.echo) prompt->echo_text = std::move(request.conversation.final_assistant_text);
   if (request.return_prompt_text) prompt->text = *text;
   std::vector<PlannedPrompt> prompts;

@@ -64,6 +64,13 @@ Result<PlannedPrompt> plan_text(std::string text, const CompletionsRequest& requ
   return prompt;
 }
 
+/// A bare prompt ends inside reasoning when the last of its delimiters opens some.
+ReasoningStart reasoning_start(const std::vector<TokenId>& prompt, const ThinkTokens& tokens) {
+  const auto last =
+      std::find_if(prompt.rbegin(), prompt.rend(), [&](TokenId id) { return id == tokens.open || id == tokens.close; });
+  return last != prompt.rend() && *last == tokens.open ? ReasoningStart::kInside : ReasoningStart::kNone;
+}
+
 Result<std::vector<PlannedPrompt>> tokenize_prompts(CompletionsRequest& request, const ValidationContext& context,
                                                     int64_t limit, const EndpointRules& rules) {
   const Result<std::optional<int64_t>> kept = prompt_room(request, limit, rules);
@@ -102,7 +109,6 @@ Result<GenerationPlan> plan_completions(CompletionsRequest request, const Valida
   HELIOS_RETURN_IF_ERROR(check_prompt_form(request, context.limits));
   Result<std::shared_ptr<const CompiledGrammar>> grammar = check_after_prompt(request, context, rules);
   if (!grammar) return grammar.error();
-  if (request.suffix && !request.suffix->empty()) return invalid_argument("suffix", "suffix is not supported");
   for (const std::vector<int64_t>& ids : request.prompt.ids) {
     HELIOS_RETURN_IF_ERROR(check_vocabulary("prompt", ids, context.capabilities.vocab_size));
   }
@@ -110,6 +116,9 @@ Result<GenerationPlan> plan_completions(CompletionsRequest request, const Valida
   Result<std::vector<PlannedPrompt>> prompts =
       tokenize_prompts(request, context, context_limit(context.capabilities), rules);
   if (!prompts) return prompts.error();
+  if (const std::optional<ThinkTokens> tokens = think_tokens(context)) {
+    for (PlannedPrompt& prompt : *prompts) prompt.reasoning = reasoning_start(prompt.ids, *tokens);
+  }
   return make_plan(request, std::move(*prompts), std::move(*grammar), context, rules);
 }
 

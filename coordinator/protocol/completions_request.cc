@@ -95,7 +95,6 @@ Result<CompletionsRequest> parse_completions_request(std::string_view body) {
     }
   }
   read_logprobs(fields, &request.logprobs);
-  fields.string("suffix", &request.suffix);
   read_generation_fields(fields, &request);
   if (fields.failed()) return fields.error();
   return request;

@@ -25,7 +25,6 @@ struct PromptField {
 
 struct CompletionsRequest : GenerationRequest {
   PromptField prompt;
-  std::optional<std::string> suffix;
 };
 
 /// Errors: kInvalidArgument with the field's path. Source: wire formats, 3.1 and rows 1, 2 of section 10.

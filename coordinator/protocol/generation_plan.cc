@@ -1,6 +1,7 @@
 #include "coordinator/protocol/generation_plan.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -122,23 +123,46 @@ OutputOptions output_options(GenerationRequest& request) {
           .min_tokens = request.min_tokens.value_or(0)};
 }
 
-/// The prompt ends inside reasoning when it opens one behind the last that it closes. The tokens exist: validation saw.
-std::optional<ThinkingBudget> thinking_budget(const GenerationRequest& request, const std::vector<TokenId>& prompt,
-                                              const Tokenizer& tokenizer) {
-  if (request.thinking_token_budget.value_or(-1) < 0) return std::nullopt;
-  ThinkingBudget budget{.open = *tokenizer.find_piece(kThinkOpen),
-                        .close = *tokenizer.find_piece(kThinkClose),
-                        .tokens = *request.thinking_token_budget};
-  for (const TokenId id : prompt) {
-    if (id == budget.open || id == budget.close) budget.in_reasoning = id == budget.open;
+/// What the sequence has to know of its reasoning: with a budget, or before a constrained text.
+std::optional<Thinking> thinking_of(const GenerationRequest& request, ReasoningStart start, bool constrained,
+                                    const ValidationContext& context) {
+  const bool budgeted = request.thinking_token_budget.value_or(-1) >= 0;
+  if (!budgeted && (!constrained || start == ReasoningStart::kNone)) return std::nullopt;
+  const std::optional<ThinkTokens> tokens = think_tokens(context);
+  if (!tokens) return std::nullopt;  // with a budget or inside reasoning they exist: validation saw
+  Thinking thinking{.open = tokens->open, .close = tokens->close};
+  thinking.in_reasoning = start == ReasoningStart::kInside;
+  thinking.may_open = constrained && start == ReasoningStart::kMay;
+  if (budgeted) thinking.budget = *request.thinking_token_budget;
+  return thinking;
+}
+
+/// Each word at a text's beginning and behind a space, as the tokenizer spells them.
+Result<std::vector<std::vector<TokenId>>> bad_word_ids(const GenerationRequest& request,
+                                                       const ValidationContext& context) {
+  std::set<std::vector<TokenId>> sequences;
+  for (const std::string& word : request.bad_words) {
+    std::vector<std::string> spellings = {word};
+    if (const size_t begin = word.find_first_not_of(" \t\r\n"); begin != std::string::npos) {
+      spellings = {word.substr(begin), " " + word.substr(begin)};
+    }
+    for (const std::string& text : spellings) {
+      Result<std::vector<TokenId>> ids = context.tokenizer.encode(text, false);
+      if (!ids) return invalid_argument("bad_words", "bad_words: " + ids.error().message);
+      HELIOS_RETURN_IF_ERROR(check_prompt_ids(*ids, context.capabilities.vocab_size, "bad_words"));
+      if (!ids->empty()) sequences.insert(std::move(*ids));
+    }
   }
-  return budget;
+  return std::vector<std::vector<TokenId>>(sequences.begin(), sequences.end());
 }
 
 Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& request, const GenerationPlan& plan,
+                                                    const std::shared_ptr<const CompiledGrammar>& grammar,
                                                     const ValidationContext& context, const EndpointRules& rules) {
   Result<SamplingParams> sampling = sampling_params(request, context);
   if (!sampling) return sampling.error();
+  const Result<std::vector<std::vector<TokenId>>> bad_words = bad_word_ids(request, context);
+  if (!bad_words) return bad_words.error();
   const bool seeded = request.seed && *request.seed != -1;
   std::vector<SequenceRequest> sequences;
   for (const PlannedPrompt& prompt : plan.prompts) {
@@ -158,7 +182,9 @@ Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& req
       }
       sequence.prompt_scores = plan.prompt_scoring.any() && i == 0;
       if (sequence.prompt_scores) sequence.num_prompt_logprobs = plan.prompt_scoring.most_alternatives();
-      sequence.thinking = thinking_budget(request, prompt.ids, context.tokenizer);
+      sequence.grammar = grammar;
+      sequence.bad_words = *bad_words;
+      sequence.thinking = thinking_of(request, prompt.reasoning, grammar != nullptr, context);
       sequence.priority = request.priority.value_or(0);
       sequence.cache_salt = request.cache_salt.value_or("");
       sequences.push_back(std::move(sequence));
@@ -168,6 +194,31 @@ Result<std::vector<SequenceRequest>> make_sequences(const GenerationRequest& req
 }
 
 }  // namespace
+
+std::optional<ThinkTokens> think_tokens(const ValidationContext& context) {
+  if (context.output_format.reasoning == ReasoningFormat::kNone) return std::nullopt;
+  const std::optional<TokenId> open = context.tokenizer.find_piece(kThinkOpen);
+  const std::optional<TokenId> close = context.tokenizer.find_piece(kThinkClose);
+  const int64_t rows = context.capabilities.vocab_size;
+  if (!open || !close || *open >= rows || *close >= rows) return std::nullopt;
+  return ThinkTokens{*open, *close};
+}
+
+ReasoningStart reasoning_start(std::string_view prompt, const std::string* continued,
+                               const ValidationContext& context) {
+  const ReasoningFormat format = context.output_format.reasoning;
+  if (starts_in_reasoning(format, prompt, continued ? std::string_view(*continued) : std::string_view()))
+    return ReasoningStart::kInside;
+  return !continued && may_reason(format, prompt) && think_tokens(context) ? ReasoningStart::kMay
+                                                                           : ReasoningStart::kNone;
+}
+
+Status check_constrained_start(ReasoningStart start, std::string_view field, const ValidationContext& context) {
+  if (start != ReasoningStart::kInside || think_tokens(context)) return Ok{};
+  return not_implemented(field, fmt::format("{}: the prompt ends inside reasoning, and this model has no token for {} "
+                                            "behind which a constraint could begin; tell it not to think",
+                                            field, kThinkClose));
+}
 
 Error too_long(int64_t prompt_tokens, const GenerationRequest& request, int64_t limit, const EndpointRules& rules) {
   const std::optional<int64_t> budget = request.max_tokens ? request.max_tokens : rules.default_max_tokens;
@@ -228,9 +279,8 @@ Result<GenerationPlan> make_plan(GenerationRequest& request, std::vector<Planned
   plan.prompt_scoring = prompt_scoring(request, rules);
   plan.scores_in_every_choice = plan.prompt_scoring.any() && rules.echo_is_prompt;
   HELIOS_RETURN_IF_ERROR(check_scored_size(plan, context.limits, rules));
-  Result<std::vector<SequenceRequest>> sequences = make_sequences(request, plan, context, rules);
+  Result<std::vector<SequenceRequest>> sequences = make_sequences(request, plan, grammar, context, rules);
   if (!sequences) return sequences.error();
-  for (SequenceRequest& sequence : *sequences) sequence.grammar = grammar;
   plan.sequences = std::move(*sequences);
   plan.output = output_options(request);
   plan.output.keep_terminating_entry = plan.prompt_scoring.echo_alternatives.has_value();

@@ -30,6 +30,8 @@ struct ProtocolLimits {
   int64_t max_choices = 2048;  // prompts x n
   int64_t max_stop_strings = 64;
   int64_t max_stop_bytes = 65536;
+  int64_t max_bad_words = 1024;
+  int64_t max_bad_word_bytes = 65536;   // of all together
   int64_t max_prompt_values = 1 << 21;  // reported of all prompts of a reply; some 150 MB of JSON. A single one may exceed
 };
 
@@ -44,7 +46,15 @@ struct ValidationContext {
   OutputFormat output_format = {};  // how the served model marks reasoning and tool calls
 };
 
+/// Where a generation behind a prompt begins.
+enum class ReasoningStart {
+  kNone,    // in the answer
+  kMay,     // in the answer, or with reasoning that the model opens
+  kInside,  // inside reasoning
+};
+
 struct PlannedPrompt {
+  ReasoningStart reasoning = ReasoningStart::kNone;
   std::string echo_text;  // what comes before the generated text; only filled under echo
   std::vector<int64_t> text_offsets;  // of each token into it, in code points; only under echo with logprobs
   std::vector<TokenId> ids;
@@ -102,6 +112,20 @@ struct EndpointRules {
   bool zero_budget = false;                   // max_tokens: 0 is allowed
   bool echo_is_prompt = false;                // echo repeats the prompt in every choice; its logprobs are prompt scores
 };
+
+/// The tokens around this model's reasoning; none where it is not read, or its vocabulary spells them out.
+struct ThinkTokens {
+  TokenId open = -1, close = -1;
+};
+std::optional<ThinkTokens> think_tokens(const ValidationContext& context);
+
+/// Of an answer behind the rendered conversation `prompt`. `continued`: what an assistant's message that it goes on
+/// with says; null: it begins one. Without think_tokens a model's own opening cannot be waited for: kNone.
+ReasoningStart reasoning_start(std::string_view prompt, const std::string* continued, const ValidationContext& context);
+
+/// Errors: kNotImplemented, when a constraint that `field` asked for would have to begin inside reasoning, and the
+/// vocabulary has no token that ends it.
+Status check_constrained_start(ReasoningStart start, std::string_view field, const ValidationContext& context);
 
 /// How many tokens a prompt may keep under truncate_prompt_tokens; empty when it is not to be cut.
 Result<std::optional<int64_t>> prompt_room(const GenerationRequest& request, int64_t limit, const EndpointRules& rules);

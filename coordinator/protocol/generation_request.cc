@@ -58,6 +58,9 @@ void read_sampling(JsonFields& fields, GenerationRequest* request) {
   fields.number("repetition_penalty", &request->repetition_penalty);
   read_logit_bias(fields, &request->logit_bias);
   fields.integers("allowed_token_ids", &request->allowed_token_ids);
+  std::optional<std::vector<std::string>> bad_words;
+  fields.strings("bad_words", &bad_words);
+  if (bad_words) request->bad_words = std::move(*bad_words);
   read_stop(fields, &request->stop);
   std::optional<std::vector<int64_t>> stop_ids;
   fields.integers("stop_token_ids", &stop_ids);
@@ -86,9 +89,7 @@ void read_presentation(JsonFields& fields, GenerationRequest* request) {
 void read_refused_unless_neutral(JsonFields& fields, GenerationRequest* request) {
   fields.number("length_penalty", &request->length_penalty);
   fields.boolean("use_beam_search", &request->use_beam_search);
-  std::optional<std::vector<std::string>> bad_words;
-  fields.strings("bad_words", &bad_words);
-  if (bad_words) request->bad_words = std::move(*bad_words);
+  fields.string("suffix", &request->suffix);
   request->structured = read_structured_output(fields);
   fields.string("cache_salt", &request->cache_salt);
   if (const json::value* budget = fields.find("thinking_token_budget")) {

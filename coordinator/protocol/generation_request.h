@@ -31,6 +31,7 @@ struct GenerationRequest {
   std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
   std::vector<std::pair<std::string, double>> logit_bias;  // keys as written
   std::optional<std::vector<int64_t>> allowed_token_ids;
+  std::vector<std::string> bad_words;
   std::vector<std::string> stop;
   std::vector<int64_t> stop_token_ids;
   bool ignore_eos = false;
@@ -48,11 +49,12 @@ struct GenerationRequest {
   std::optional<std::vector<int64_t>> logprob_token_ids;
   StructuredOutputFields structured;
 
+  std::optional<int64_t> thinking_token_budget;
+
   // Known, and refused unless they change nothing.
   std::optional<double> length_penalty;
-  std::vector<std::string> bad_words;
-  std::optional<int64_t> thinking_token_budget;
   bool use_beam_search = false;
+  std::optional<std::string> suffix;
   std::string unbuilt_field;  // the first of the fields that have no neutral value but null
 };
 

@@ -57,9 +57,10 @@ void constrain_to_calls(ResponsesRequest& request, const OutputFormat& of_server
 
 // Row 12.
 
-/// How the text is told apart. `constrained`: a grammar says what it has to be, from its first token on.
-Result<OutputParsing> plan_parsing(const ResponsesRequest& request, bool constrained, std::string_view prompt,
-                                   const OutputFormat& of_server) {
+/// How the text is told apart. `constrained`: a grammar says what the answer has to be.
+Result<OutputParsing> plan_parsing(const ResponsesRequest& request, bool constrained, ReasoningStart start,
+                                   const ValidationContext& context) {
+  const OutputFormat& of_server = context.output_format;
   const ToolChoice& choice = request.tool_choice;
   const bool forced = request.tool_choice.forces_calls();
   if (forced && request.tools.empty()) return invalid_argument("tool_choice", "tool_choice needs tools");
@@ -72,19 +73,12 @@ Result<OutputParsing> plan_parsing(const ResponsesRequest& request, bool constra
                             "tools: this server cannot read tool calls of this model; start it with "
                             "--tool-call-parser NAME, or send tool_choice \"none\"");
   }
-  if (reads_calls(request) && constrained && !forced) {
-    return not_implemented("tools",
-                           "tools: a text that is constrained cannot hold calls in this version; send "
-                           "tool_choice \"none\" with the constraint");
-  }
-  OutputParsing parsing{.in_reasoning = starts_in_reasoning(of_server.reasoning, prompt),
+  OutputParsing parsing{.in_reasoning = start == ReasoningStart::kInside,
                         .parallel_tool_calls = request.parallel_tool_calls};
-  if (parsing.in_reasoning && constrained) {
-    return not_implemented(forced ? "tool_choice" : "text.format",
-                           "the prompt ends inside reasoning, and a constraint on the text behind it is not built in "
-                           "this version; send reasoning.effort \"none\"");
-  }
-  if (!constrained) parsing.format.reasoning = of_server.reasoning;
+  if (constrained)
+    HELIOS_RETURN_IF_ERROR(check_constrained_start(start, forced ? "tool_choice" : "text.format", context));
+  // What has to be an answer from its first byte on is not searched for reasoning.
+  if (start != ReasoningStart::kNone || !constrained) parsing.format.reasoning = of_server.reasoning;
   if (reads_calls(request)) parsing.format.tools = of_server.tools;
   return parsing;
 }
@@ -117,11 +111,18 @@ Result<GenerationPlan> plan_responses(ResponsesRequest& request, const Validatio
   constrain_to_calls(request, context.output_format);
   Result<std::shared_ptr<const CompiledGrammar>> grammar = check_after_prompt(request, context, kRules);
   if (!grammar) return grammar.error();
-  const Result<OutputParsing> parsing = plan_parsing(request, *grammar != nullptr, *text, context.output_format);
+  const ReasoningStart start = reasoning_start(*text, nullptr, context);
+  const Result<OutputParsing> parsing = plan_parsing(request, *grammar != nullptr, start, context);
   if (!parsing) return parsing.error();
+  if (*grammar && reads_calls(request) && !request.tool_choice.forces_calls()) {
+    const StructuredOutput& constrained = request.structured.constraints.front();
+    grammar = compile_with_calls(constrained, request.tools, request.parallel_tool_calls, context);
+    if (!grammar) return grammar.error();
+  }
   HELIOS_RETURN_IF_ERROR(check_token_ids(request, context.capabilities.vocab_size));
   Result<PlannedPrompt> prompt = plan_rendered(*text, request, context, kRules);
   if (!prompt) return prompt.error();
+  prompt->reasoning = start;
   request.echoed.temperature = number_json(request.temperature, context.defaults.temperature);
   request.echoed.top_p = number_json(request.top_p, context.defaults.top_p);
   std::vector<PlannedPrompt> prompts;

@@ -90,13 +90,13 @@ void read_structured_outputs(const json::object& object, JsonFields& fields, Str
   reader.text("grammar", GrammarKind::kEbnf);
   reader.json_object("json_object");
   const size_t found = out->constraints.size() - before;
-  if (members.find("structural_tag")) {
+  if (members.find("structural_tag") && found == 0) {
     reader.refuse(not_implemented(kParam, "structured_outputs.structural_tag is not built in this version"));
-  } else if (found != 1) {
+  } else if (found != 1 || members.find("structural_tag")) {
     reader.refuse(
         invalid_argument(kParam, fmt::format("structured_outputs needs exactly one of json, regex, choice, grammar and "
                                              "json_object, got {}",
-                                             found)));
+                                             found + (members.find("structural_tag") ? 1 : 0))));
   }
   bool compact = false, ignored = false;
   members.boolean("disable_any_whitespace", &compact);

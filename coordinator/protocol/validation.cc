@@ -92,8 +92,18 @@ Status check_strings(const GenerationRequest& request, const ProtocolLimits& lim
     return invalid_argument("stop",
                             fmt::format("stop: at most {} bytes in all, got {}", limits.max_stop_bytes, stop_bytes));
   }
+  if (static_cast<int64_t>(request.bad_words.size()) > limits.max_bad_words) {
+    return invalid_argument("bad_words", fmt::format("bad_words: at most {} words, got {}", limits.max_bad_words,
+                                                     request.bad_words.size()));
+  }
+  size_t bad_word_bytes = 0;
   for (const std::string& word : request.bad_words) {
     if (word.empty()) return invalid_argument("bad_words", "bad_words: an empty string is not a word");
+    bad_word_bytes += word.size();
+  }
+  if (static_cast<int64_t>(bad_word_bytes) > limits.max_bad_word_bytes) {
+    return invalid_argument("bad_words", fmt::format("bad_words: at most {} bytes in all, got {}",
+                                                     limits.max_bad_word_bytes, bad_word_bytes));
   }
   if (request.cache_salt) {
     const std::string& salt = *request.cache_salt;
@@ -175,9 +185,9 @@ Status check_capabilities(const GenerationRequest& request, const Capabilities& 
 // Row 12, and the features that are known but not built. A value that changes nothing is accepted.
 
 /// Null: none was asked for.
-Result<std::shared_ptr<const CompiledGrammar>> compile_grammar(GenerationRequest& request,
+Result<std::shared_ptr<const CompiledGrammar>> compile_grammar(const GenerationRequest& request,
                                                                const ValidationContext& context) {
-  Result<std::optional<StructuredOutput>> output = structured_output(std::move(request.structured));
+  Result<std::optional<StructuredOutput>> output = structured_output(request.structured);
   if (!output) return output.error();
   if (!*output) return std::shared_ptr<const CompiledGrammar>();
   return compile_constraint(**output, context);
@@ -194,12 +204,9 @@ Status check_thinking_budget(const GenerationRequest& request, const ValidationC
   }
   if (budget < -1) return invalid_argument(kField, "thinking_token_budget must be at least 0, or -1 for no limit");
   if (budget == -1) return Ok{};
-  for (const std::string_view delimiter : {kThinkOpen, kThinkClose}) {
-    const std::optional<TokenId> id = context.tokenizer.find_piece(delimiter);
-    if (id && *id < context.capabilities.vocab_size) continue;
-    return invalid_argument(kField, fmt::format("thinking_token_budget: this model has no token for {}", delimiter));
-  }
-  return Ok{};
+  if (think_tokens(context)) return Ok{};
+  return invalid_argument(
+      kField, fmt::format("thinking_token_budget: this model has no token for {} or for {}", kThinkOpen, kThinkClose));
 }
 
 Status check_unbuilt(const GenerationRequest& request, const ValidationContext& context) {
@@ -208,13 +215,8 @@ Status check_unbuilt(const GenerationRequest& request, const ValidationContext& 
   };
   if (!request.unbuilt_field.empty()) return refuse(request.unbuilt_field);
   if (request.use_beam_search) return invalid_argument("use_beam_search", "use_beam_search is not supported");
-  HELIOS_RETURN_IF_ERROR(check_thinking_budget(request, context));
-  if (!request.bad_words.empty()) {
-    return not_implemented("bad_words",
-                           "bad_words is not built in this version: a word of several tokens cannot be kept from being "
-                           "generated; ban single tokens with logit_bias -100 or allowed_token_ids");
-  }
-  return Ok{};
+  if (!request.suffix.value_or("").empty()) return invalid_argument("suffix", "suffix is not supported");
+  return check_thinking_budget(request, context);
 }
 
 // Row 13.
@@ -308,6 +310,23 @@ Result<std::shared_ptr<const CompiledGrammar>> compile_constraint(const Structur
     return invalid_argument(output.param,
                             fmt::format("{}: this model has no EOS token to end the text with", output.param));
   return compile_structured_output(output, context.grammars);
+}
+
+Result<std::shared_ptr<const CompiledGrammar>> compile_with_calls(const StructuredOutput& constrained,
+                                                                  std::span<const ToolSignature> tools, bool parallel,
+                                                                  const ValidationContext& context) {
+  const ToolFormat format = context.output_format.tools;
+  if (format == ToolFormat::kMistral) {
+    const std::optional<TokenId> mark = context.tokenizer.find_piece("[TOOL_CALLS]");
+    if (mark && context.tokenizer.is_special(*mark)) {
+      return not_implemented(
+          "tools",
+          "tools: beside a constraint on the text this model's calls cannot be read in this version, "
+          "since a control token marks them; send \"tool_choice\": \"none\" with the constraint");
+    }
+  }
+  const GrammarSpec either[] = {constrained.spec, tool_call_grammar(tools, parallel, format)};
+  return compile_constraint({"tools", any_of(either)}, context);
 }
 
 Status check_token_ids(const GenerationRequest& request, int64_t vocab_size) {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,12 @@ Result<std::shared_ptr<const CompiledGrammar>> check_after_prompt(GenerationRequ
 
 /// One constraint on the text, compiled. Errors: kInvalidArgument with the field that asked for it.
 Result<std::shared_ptr<const CompiledGrammar>> compile_constraint(const StructuredOutput& output,
+                                                                  const ValidationContext& context);
+
+/// What `constrained` the request to, or calls of `tools` in its place. Errors: kInvalidArgument for a tool's schema;
+/// kNotImplemented when the model marks calls with a control token, which is no text to a grammar.
+Result<std::shared_ptr<const CompiledGrammar>> compile_with_calls(const StructuredOutput& constrained,
+                                                                  std::span<const ToolSignature> tools, bool parallel,
                                                                   const ValidationContext& context);
 
 /// Row 13, but for the prompt's own ids.

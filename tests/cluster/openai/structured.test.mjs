@@ -113,7 +113,8 @@ test('logprobs are those of the free distribution behind the same tokens, bit fo
 
 test('chat: a schema may change the chosen token, never the alternatives and their values', async () => {  // R2
   const messages = [{ role: 'user', content: 'Give a person as JSON.' }];
-  const chat = (extra) => client.chat.completions.create({ model: 'demo', messages, max_tokens: 60, temperature: 0, logprobs: true, top_logprobs: 5, ...extra });
+  const chat = (extra) => client.chat.completions.create({ model: 'demo', messages, max_tokens: 60, temperature: 0, logprobs: true, top_logprobs: 5,
+    chat_template_kwargs: { enable_thinking: false }, ...extra });
   const age = { type: 'object', properties: { age: { type: 'integer' } }, required: ['age'] };
   const format = (schema) => ({ response_format: { type: 'json_schema', json_schema: { name: 'p', schema } } });
   const [free] = (await chat({})).choices, [formed] = (await chat(format(age))).choices;
@@ -121,13 +122,80 @@ test('chat: a schema may change the chosen token, never the alternatives and the
   if (formed.finish_reason === 'stop') assert.ok(Number.isInteger(JSON.parse(formed.message.content).age));
   else assert.match(formed.message.content, /^\{/);
   // After the closing brace only special tokens are left: the reply is whole and finite.
-  const [empty] = (await chat({ ...format({ type: 'object', properties: {}, additionalProperties: false }), max_tokens: 6 })).choices;
+  const [empty] = (await chat({ ...format({ type: 'object', properties: {}, additionalProperties: false }), max_tokens: 40 })).choices;
   assert.deepEqual(JSON.parse(empty.message.content), {});
   assert.equal(empty.finish_reason, 'stop');
   for (const { top_logprobs } of empty.logprobs.content) {
     assert.equal(top_logprobs.length, 5);
     for (const { logprob } of top_logprobs) assert.ok(logprob <= 0 && logprob > -9999);
   }
+});
+
+test('reasoning runs free, and the constraint begins behind it', async () => {  // R2, R4
+  const chat = async (body) => (await cluster.ask('/v1/chat/completions', body)).choices[0];
+  const body = { messages: [{ role: 'user', content: 'What is the capital of Japan?' }], temperature: 0, max_tokens: 120, logprobs: true, return_token_ids: true };
+  const free = await chat(body);
+  assert.ok(free.message.reasoning.length > 0);
+  const city = { type: 'object', properties: { city: { type: 'string', maxLength: 12 } }, required: ['city'], additionalProperties: false };
+  const formed = { ...body, response_format: { type: 'json_schema', json_schema: { name: 'c', schema: city } } };
+  const whole = await chat(formed);
+  assert.equal(whole.message.reasoning, free.message.reasoning);
+  assert.equal(typeof JSON.parse(whole.message.content).city, 'string', whole.message.content);
+  assert.equal(whole.finish_reason, 'stop');
+  const close = free.token_ids.indexOf(1531);
+  assert.deepEqual(whole.logprobs.content.slice(0, close + 1), free.logprobs.content.slice(0, close + 1));
+  // Inside reasoning that the prompt has opened, bare or as a chat; and with a budget, whose close is forced.
+  const prompt = '<|im_start|>user\nWhat is the capital of Japan?<|im_end|>\n<|im_start|>assistant\n<think>\n';
+  for (const budget of [undefined, 3]) {
+    const [{ text, token_ids }] = (await cluster.complete({ prompt, temperature: 0, max_tokens: 120, structured_outputs: { json: city }, thinking_token_budget: budget, return_token_ids: true })).choices;
+    const [thought, answer] = text.split('</think>');
+    assert.equal(typeof JSON.parse(answer).city, 'string', text);
+    assert.ok(thought.length > 0);
+    if (budget) assert.equal(token_ids.indexOf(1531), budget);
+  }
+  const short = await chat({ ...formed, thinking_token_budget: 4 });
+  assert.equal(short.token_ids.indexOf(1531), short.token_ids.indexOf(1530) + 5);
+  assert.equal(typeof JSON.parse(short.message.content).city, 'string');
+  // Calls that must be made, and the text of a response.
+  const tool = { name: 'add', parameters: { type: 'object', properties: { a: { type: 'integer' } }, required: ['a'] } };
+  const called = await chat({ ...body, tools: [{ type: 'function', function: tool }], tool_choice: 'required', parallel_tool_calls: false, thinking_token_budget: 4 });
+  assert.ok(called.message.reasoning.length > 0);
+  assert.ok(Number.isInteger(JSON.parse(called.message.tool_calls[0].function.arguments).a));
+  const response = await cluster.ask('/v1/responses', { input: 'What is the capital of Japan?', temperature: 0, max_output_tokens: 120, text: { format: { type: 'json_schema', name: 'c', schema: city } } });
+  assert.deepEqual(response.output.map((item) => item.type), ['reasoning', 'message']);
+  assert.equal(typeof JSON.parse(response.output[1].content[0].text).city, 'string');
+});
+
+test('beside tools the answer is a call or what was asked for', async () => {
+  const weather = { type: 'function', function: { name: 'get_weather', description: 'Get the weather of a city.',
+    parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] } } };
+  const ask = async (content) => (await cluster.ask('/v1/chat/completions', { messages: [{ role: 'user', content }], tools: [weather], temperature: 0, max_tokens: 120,
+    structured_outputs: { regex: '[A-Z][a-z ]{1,60}\\.' }, chat_template_kwargs: { enable_thinking: false } })).choices[0];
+  const called = await ask('What is the weather in Paris?');
+  assert.equal(called.finish_reason, 'tool_calls', JSON.stringify(called));
+  assert.equal(JSON.parse(called.message.tool_calls[0].function.arguments).city, 'Paris');
+  assert.equal(called.message.content, null);
+  const answered = await ask('What do bees make?');
+  assert.equal(answered.finish_reason, 'stop', JSON.stringify(answered));
+  assert.equal(answered.message.content, 'Bees make honey.');
+});
+
+test('bad words are not spelled, and no number moves before the first that would be', async () => {  // R2
+  const body = { prompt: '<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n', max_tokens: 24, temperature: 0, logprobs: 3, return_token_ids: true };
+  const [free] = (await cluster.complete(body)).choices;
+  assert.match(free.text, /Paris/);
+  const [without] = (await cluster.complete({ ...body, bad_words: ['Paris'] })).choices;
+  assert.doesNotMatch(without.text, / Paris/);
+  const same = free.token_ids.findIndex((id, i) => id !== without.token_ids[i]);
+  assert.ok(same > 3);
+  assert.deepEqual(without.logprobs.token_logprobs.slice(0, same), free.logprobs.token_logprobs.slice(0, same));
+  const best = (choice) => Object.entries(choice.logprobs.top_logprobs[same]).slice(0, 3);
+  assert.deepEqual(best(without), best(free), 'the alternatives are raw: the word is still the likeliest');
+  const [chatted] = (await cluster.ask('/v1/chat/completions', { messages: [{ role: 'user', content: 'What is the capital of France?' }], temperature: 0, bad_words: ['Paris', 'the'],
+    chat_template_kwargs: { enable_thinking: false }, max_tokens: 24 })).choices;
+  assert.doesNotMatch(chatted.message.content, / Paris| the /);
+  const refused = await cluster.post('/v1/completions', { ...body, bad_words: Array(1025).fill('x') });
+  assert.deepEqual([refused.status, refused.json().error.param], [400, 'bad_words']);
 });
 
 test('a stream is the plain reply in pieces', async () => {

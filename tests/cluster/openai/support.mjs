@@ -61,11 +61,15 @@ export class Cluster {
     return { status: reply.status, headers: reply.headers, text, json: () => JSON.parse(text) };
   }
 
-  /** A completion that has to work. */
-  async complete(body) {
-    const reply = await this.post('/v1/completions', body);
+  /** A request that has to work. */
+  async ask(path, body) {
+    const reply = await this.post(path, body);
     assert.equal(reply.status, 200, reply.text);
     return reply.json();
+  }
+
+  async complete(body) {
+    return this.ask('/v1/completions', body);
   }
 
   async health() {

@@ -124,14 +124,14 @@ TEST_F(EngineMaskTest, ABudgetOfReasoningForcesItsClose) {
   const std::vector<TokenId> toy = expected_tokens(free);
   ASSERT_EQ(std::count(toy.begin(), toy.end(), kNever), 0);
   // The prompt ends inside reasoning: two tokens, then the close.
-  budgeted.thinking = ThinkingBudget{.open = 97, .close = kNever, .tokens = 2, .in_reasoning = true};
+  budgeted.thinking = Thinking{.open = 97, .close = kNever, .in_reasoning = true, .budget = 2};
   // Reasoning that begins with the third token, of which nothing is allowed.
   SequenceRequest later = free;
-  later.thinking = ThinkingBudget{.open = toy[2], .close = kNever, .tokens = 0, .in_reasoning = false};
+  later.thinking = Thinking{.open = toy[2], .close = kNever, .in_reasoning = false, .budget = 0};
   // Reasoning that never begins, and one that closes itself in time.
   SequenceRequest never = free, closes = free;
-  never.thinking = ThinkingBudget{.open = 97, .close = kNever, .tokens = 0, .in_reasoning = false};
-  closes.thinking = ThinkingBudget{.open = 97, .close = toy[1], .tokens = 2, .in_reasoning = true};
+  never.thinking = Thinking{.open = 97, .close = kNever, .in_reasoning = false, .budget = 0};
+  closes.thinking = Thinking{.open = 97, .close = toy[1], .in_reasoning = true, .budget = 2};
   Client client;
   ASSERT_TRUE(client.submit(*engine_, {free, budgeted, later, never, closes}).ok());
   const auto& outcomes = client.wait();
@@ -222,10 +222,198 @@ TEST_F(EngineMaskTest, AnotherTokenThanTheForcedOneFailsTheRequest) {
   disobedient.ignores_masks = true;
   start_ready(disobedient);
   SequenceRequest budgeted = request(3, 10);
-  budgeted.thinking = ThinkingBudget{.open = 97, .close = 98, .tokens = 2, .in_reasoning = true};
+  budgeted.thinking = Thinking{.open = 97, .close = 98, .in_reasoning = true, .budget = 2};
   const Error error = error_of(budgeted);
   EXPECT_EQ(error.code, Errc::kInternal);
   EXPECT_NE(error.message.find("thinking budget allows only 98"), std::string::npos) << error.message;
+}
+
+// What comes behind the close is the grammar's; R4: a forced close has no logprobs.
+TEST_F(EngineMaskTest, AGrammarBeginsBehindTheReasoning) {
+  start_ready();
+  const Grammar grammar = regex("(ab|12)+x");
+  const TokenId kClose = 98, kOpen = 97;
+  SequenceRequest inside = masked(request(3, 30), grammar);
+  inside.logprobs = true;
+  inside.sampling.stop_ids = {id_of('x')};
+  inside.thinking = Thinking{.open = kOpen, .close = kClose, .in_reasoning = true, .budget = 4};
+  SequenceRequest endless = inside;  // the budget is more than there are tokens: free to the end, which never comes
+  endless.thinking->budget.reset();
+  Client client;
+  ASSERT_TRUE(client.submit(*engine_, {inside, endless}).ok());
+  const auto& outcomes = client.wait();
+  const std::vector<TokenId> free = expected_tokens(request(3, 30));
+  std::string answer;
+  bool closed = false;
+  for (size_t i = 0; i < outcomes[0].tokens.size(); ++i) {
+    const TokenEvent& event = outcomes[0].tokens[i];
+    EXPECT_EQ(event.forced, i == 4 && event.token == kClose) << i;
+    EXPECT_EQ(event.logprobs.has_value(), !event.forced) << i;
+    if (closed) answer += text_of(event.token);
+    closed = closed || event.token == kClose;
+    const bool ends = free[i] == kClose || free[i] == kEos || free[i] == id_of('x');
+    EXPECT_TRUE(i >= 4 || ends || event.token == free[i]) << i;
+  }
+  EXPECT_TRUE(closed);
+  EXPECT_TRUE(std::regex_match(answer, std::regex("(ab|12)*(a|1)?x?"))) << answer;
+  const std::vector<TokenId> thought = ids(outcomes[1]);
+  const auto end = std::find(thought.begin(), thought.end(), kClose);
+  for (auto at = thought.begin(); at != end; ++at) {
+    EXPECT_TRUE(*at != kEos && *at != id_of('x')) << "nothing ends the text before its grammar has begun";
+  }
+}
+
+TEST_F(EngineMaskTest, BadWordsNeverCome) {
+  start_ready();
+  SequenceRequest free = request(3, 24);
+  free.logprobs = true;
+  const std::vector<TokenId> toy = expected_tokens(free);
+  SequenceRequest banned = free;
+  banned.bad_words = {{toy[0]}, {toy[3], toy[4]}, {5, 6, 7}};
+  Client client;
+  ASSERT_TRUE(client.submit(*engine_, {banned}).ok());
+  const std::vector<TokenId> got = ids(client.wait()[0]);
+  ASSERT_EQ(got.size(), 24u);
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NE(got[i], toy[0]);
+    EXPECT_FALSE(i > 0 && got[i - 1] == toy[3] && got[i] == toy[4]);
+  }
+  SequenceRequest nothing = masked(request(3, 10), regex("no"));
+  nothing.bad_words = {{id_of('n'), id_of('o')}};
+  const Error error = error_of(nothing);
+  EXPECT_EQ(error.code, Errc::kInvalidArgument);
+  EXPECT_EQ(error.param, "bad_words");
+  EXPECT_NE(error.message.find("after 1 tokens"), std::string::npos) << error.message;
+}
+
+/// One mask after the other; `allows` of a token after those that came.
+struct MaskWalk {
+  explicit MaskWalk(TokenMask::Rules rules, SamplingParams sampling = {.max_tokens = 50})
+      : mask(std::move(rules), &sampling) {}
+  bool allows(TokenId id) {
+    const auto words = mask.next(num, 100);
+    EXPECT_TRUE(words.ok()) << words.error().message;
+    return words.ok() && (((*words)[static_cast<size_t>(id) / 32] >> (id % 32)) & 1) != 0;
+  }
+  TokenEvent take(TokenId id) {
+    TokenEvent event{.token = id, .logprobs = PositionLogprobs{}};
+    EXPECT_TRUE(allows(id)) << id;
+    EXPECT_TRUE(mask.accept(event).ok()) << id;
+    ++num;
+    return event;
+  }
+  TokenMask mask;
+  int num = 0;
+};
+
+std::shared_ptr<const CompiledGrammar> letters(const std::string& source) {
+  std::vector<std::string> bytes(100);
+  for (char c = 'a'; c <= 'z'; ++c) bytes[static_cast<size_t>(c - 'a')] = std::string(1, c);
+  bytes[50] = "<open>", bytes[51] = "<close>";  // text to the grammar too
+  return CompiledGrammar::compile({GrammarKind::kRegex, source}, GrammarVocabulary::make(bytes, {99}).value()).value();
+}
+
+TEST(TokenMask, ReasoningThatTheModelOpensStandsBeforeTheGrammarOrNotAtAll) {
+  const Thinking may{.open = 50, .close = 51, .may_open = true};
+  MaskWalk plain({.grammar = letters("[ab]+"), .thinking = may});
+  EXPECT_TRUE(plain.allows(50));
+  EXPECT_FALSE(plain.allows(51) || plain.allows(2) || plain.allows(99));
+  plain.take(0);
+  EXPECT_FALSE(plain.allows(50)) << "later it is no text of the grammar";
+  EXPECT_TRUE(plain.allows(99));
+
+  MaskWalk thinks({.grammar = letters("[ab]+"), .thinking = may});
+  thinks.take(50);
+  for (const TokenId id : {0, 2, 50, 77}) EXPECT_TRUE(thinks.allows(id)) << id;
+  EXPECT_FALSE(thinks.allows(99)) << "the text has not begun";
+  thinks.take(50);  // said inside, it is a token like others
+  thinks.take(2);
+  thinks.take(51);
+  EXPECT_FALSE(thinks.allows(50) || thinks.allows(2) || thinks.allows(51) || thinks.allows(99));
+  thinks.take(1);
+  EXPECT_TRUE(thinks.allows(99));
+}
+
+TEST(TokenMask, ABudgetEndsReasoningBeforeAGrammarAndIsNotCountedInIt) {
+  Thinking thinking{.open = 50, .close = 51, .in_reasoning = true, .budget = 2};
+  MaskWalk walk({.grammar = letters("a(<open>|<close>|b)*"), .thinking = thinking});
+  EXPECT_FALSE(walk.take(77).forced);
+  EXPECT_FALSE(walk.take(51).forced) << "the model's own close";
+  walk.take(0);
+  for (const TokenId id : {50, 1, 1, 1, 50, 51, 1}) EXPECT_FALSE(walk.take(id).forced) << "the grammar's text";
+  MaskWalk forced({.grammar = letters("a"), .thinking = thinking});
+  forced.take(77);
+  forced.take(78);
+  EXPECT_FALSE(forced.allows(77));
+  const TokenEvent close = forced.take(51);
+  EXPECT_TRUE(close.forced);
+  EXPECT_FALSE(close.logprobs.has_value());  // R4
+  forced.take(0);
+  EXPECT_TRUE(forced.allows(99));
+}
+
+TEST(TokenMask, AStopIdThatClosesReasoningMayComeAndMinTokensIsNamedWhereItMayNot) {
+  const Thinking inside{.open = 50, .close = 51, .in_reasoning = true, .budget = 1};
+  SamplingParams sampling{.max_tokens = 9, .min_tokens = 4, .eos_id = 99, .stop_ids = {51, 7}};
+  TokenMask mask({.grammar = letters("a"), .thinking = inside}, &sampling);
+  const auto first = mask.next(0, 100).value();
+  EXPECT_TRUE((first[1] >> (51 - 32)) & 1);
+  EXPECT_FALSE((first[0] >> 7) & 1);
+  TokenEvent event{.token = 3};
+  ASSERT_TRUE(mask.accept(event).ok());
+  EXPECT_EQ(mask.next(1, 100).error().param, "min_tokens") << "only the forced close is left, and it is a stop id";
+  EXPECT_TRUE(mask.next(4, 100).ok());
+}
+
+TEST(TokenMask, BadWordsEndWhereTheyWouldBeSpelled) {
+  MaskWalk walk({.bad_words = {{5}, {1, 2}, {1, 2, 3}, {3, 1, 4}, {1, 1, 1}}});
+  EXPECT_FALSE(walk.allows(5));
+  EXPECT_TRUE(walk.allows(2) && walk.allows(4));
+  walk.take(1);
+  EXPECT_FALSE(walk.allows(2));
+  EXPECT_TRUE(walk.allows(1) && walk.allows(4)) << "another beginning of the longer word";
+  walk.take(1);
+  EXPECT_FALSE(walk.allows(1));
+  walk.take(3);
+  walk.take(1);
+  EXPECT_FALSE(walk.allows(4));
+  TokenEvent event{.token = 4};
+  EXPECT_EQ(walk.mask.accept(event).error().code, Errc::kInternal);
+  SamplingParams alone{.max_tokens = 5, .allowed_ids = {5, 6}};
+  EXPECT_EQ(TokenMask({.bad_words = {{5}}}, &alone).next(0, 40).value(), (std::vector<uint32_t>{1u << 6, 0}));
+  SamplingParams none{.max_tokens = 5, .allowed_ids = {5}};
+  EXPECT_EQ(TokenMask({.bad_words = {{5}}}, &none).next(0, 40).error().param, "bad_words");
+}
+
+// Against the definition: a sequence may not come at the end of what was generated.
+TEST(TokenMask, BadWordsOfRandomSequencesAreTheDefinitions) {
+  uint64_t state = 7;
+  const auto below = [&](uint64_t n) { return static_cast<TokenId>((state = testing::toy_hash(state, 11)) % n); };
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::vector<TokenId>> words(1 + static_cast<size_t>(below(5)));
+    for (auto& word : words) {
+      for (TokenId left = 1 + below(4); left > 0; --left) word.push_back(below(3));
+    }
+    const BadWords bad(words);
+    RecentTokens recent(bad.context());
+    std::vector<TokenId> all;
+    for (int i = 0; i < 30; ++i) {
+      std::vector<uint32_t> mask = {~0u};
+      bad.forbid(recent.view(), mask);
+      for (TokenId id = 0; id < 4; ++id) {
+        std::vector<TokenId> then = all;
+        then.push_back(id);
+        bool ends = false;
+        for (const auto& word : words) {
+          ends |= word.size() <= then.size() && std::equal(word.rbegin(), word.rend(), then.rbegin());
+        }
+        ASSERT_EQ((mask[0] >> id & 1) == 0, ends);
+        ASSERT_EQ(bad.ends_with(recent.view(), id), ends);
+      }
+      all.push_back(below(3));
+      recent.push(all.back());
+    }
+  }
 }
 
 TEST(TokenMask, FitsTheCoresVocabulary) {
@@ -234,7 +422,7 @@ TEST(TokenMask, FitsTheCoresVocabulary) {
   const auto vocabulary = GrammarVocabulary::make(bytes, {39}).value();
   const auto grammar = CompiledGrammar::compile({GrammarKind::kRegex, "[ab]+"}, vocabulary).value();
   SamplingParams sampling{.max_tokens = 4};
-  TokenMask mask(grammar, &sampling);
+  TokenMask mask({.grammar = grammar}, &sampling);
   EXPECT_TRUE(sampling.masks);
   EXPECT_EQ(mask.next(0, 40).value(), (std::vector<uint32_t>{1u << 3, 1u << 4}));
   EXPECT_EQ(mask.next(0, 70).value(), (std::vector<uint32_t>{1u << 3, 1u << 4, 0}));
@@ -242,10 +430,10 @@ TEST(TokenMask, FitsTheCoresVocabulary) {
   EXPECT_EQ(mask.next(0, 30).value(), (std::vector<uint32_t>{1u << 3}));
   EXPECT_FALSE(mask.next(0, 2).ok());
   SamplingParams listed{.max_tokens = 4, .allowed_ids = {36, 500}};
-  EXPECT_EQ(TokenMask(grammar, &listed).next(0, 40).value(), (std::vector<uint32_t>{0, 1u << 4}));
+  EXPECT_EQ(TokenMask({.grammar = grammar}, &listed).next(0, 40).value(), (std::vector<uint32_t>{0, 1u << 4}));
   EXPECT_TRUE(listed.allowed_ids.empty());
   SamplingParams no_row{.max_tokens = 4, .min_tokens = 2, .eos_id = 4000, .stop_ids = {-1, 70}};
-  EXPECT_EQ(TokenMask(grammar, &no_row).next(0, 40).value(), (std::vector<uint32_t>{1u << 3, 1u << 4}))
+  EXPECT_EQ(TokenMask({.grammar = grammar}, &no_row).next(0, 40).value(), (std::vector<uint32_t>{1u << 3, 1u << 4}))
       << "an end that the model has no row for";
 }
 

@@ -311,6 +311,12 @@ TEST(OutputFormat, WhetherAPromptEndsInsideReasoning) {
   EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kNone, "<think>"));
   EXPECT_TRUE(starts_in_reasoning(kThink, "..<think>\nSo far", "<think>\nSo far"));
   EXPECT_FALSE(starts_in_reasoning(kThink, "..", "<think>a</think>b"));
+
+  EXPECT_TRUE(may_reason(kThink, "<|im_start|>user\n</think><|im_end|>\n<|im_start|>assistant\n"));
+  EXPECT_FALSE(may_reason(kThink, "<|im_start|>assistant\n<think>\n")) << "it has begun";
+  EXPECT_FALSE(may_reason(kThink, "<|im_start|>assistant\n<think>\n\n</think>\n\n")) << "it is over";
+  EXPECT_FALSE(may_reason(ReasoningFormat::kNone, "a"));
+  EXPECT_TRUE(may_reason(kThink, ""));
 }
 
 }  // namespace

@@ -190,9 +190,70 @@ TEST_F(ChatParsing, APromptThatEndsInsideReasoningGoesOnThere) {
   EXPECT_EQ(choice.at("message").at("content").as_string(), "Oh ");
   EXPECT_EQ(choice.at("stop_reason").as_string(), "Y");
   EXPECT_EQ(whole.at("usage").at("completion_tokens_details").at("reasoning_tokens").as_int64(), 4);
-  expect_refused(members + R"(,"response_format":{"type":"json_object"})", 501, "response_format", "reasoning");
+  expect_refused(members + R"(,"response_format":{"type":"json_object"})", 501, "response_format",
+                 "no token for </think>");
   // A reasoning that the model begins itself is searched like any text.
   EXPECT_EQ(reply(R"("stop":["hm"])", kThought).at("choices").at(0).at("stop_reason").as_string(), "hm");
+}
+
+// What the engine needs to let a constraint begin behind the reasoning, and to end reasoning in time.
+TEST_F(ChatParsing, AConstraintBeginsBehindTheReasoning) {
+  tokenizer = load_tiny_tokenizer(false, true);
+  const std::string object = R"("response_format":{"type":"json_object"})";
+  const std::string forced = std::string(kTools) + R"(,"tool_choice":"required")";
+  for (const std::string& constraint : {object, forced}) {
+    const std::string inside = R"(,"chat_template_kwargs":{"style":"<think>\n"},"add_generation_prompt":false)";
+    for (const char* budget : {"", R"(,"thinking_token_budget":7)"}) {
+      const GenerationPlan plan = with(constraint + inside + budget);
+      ASSERT_EQ(plan.sequences.size(), 1u);
+      EXPECT_TRUE(plan.sequences[0].grammar);
+      ASSERT_TRUE(plan.sequences[0].thinking);
+      const Thinking& thinking = *plan.sequences[0].thinking;
+      EXPECT_EQ(std::pair(thinking.open, thinking.close), std::pair(TokenId{259}, TokenId{260}));
+      EXPECT_TRUE(thinking.in_reasoning && !thinking.may_open);
+      EXPECT_EQ(thinking.budget, *budget ? std::optional<int64_t>(7) : std::nullopt);
+      EXPECT_TRUE(plan.parsing.in_reasoning);
+      EXPECT_EQ(plan.parsing.format.reasoning, ReasoningFormat::kThinkTags);
+      EXPECT_EQ(plan.output.stops_after, "</think>");
+    }
+    // The model may open it itself, unless the template has closed it, or an answer has begun.
+    const GenerationPlan may = with(constraint);
+    ASSERT_TRUE(may.sequences[0].thinking);
+    EXPECT_TRUE(may.sequences[0].thinking->may_open && !may.sequences[0].thinking->in_reasoning);
+    EXPECT_EQ(may.parsing.format.reasoning, ReasoningFormat::kThinkTags);
+    const std::string closed =
+        R"(,"chat_template_kwargs":{"style":"<think>\n\n</think>\n\n"},"add_generation_prompt":false)";
+    const GenerationPlan answer = with(constraint + closed);
+    EXPECT_FALSE(answer.sequences[0].thinking);
+    EXPECT_EQ(answer.parsing.format.reasoning, ReasoningFormat::kNone) << "all of it is the constraint's";
+    const GenerationPlan budgeted = with(constraint + closed + R"(,"thinking_token_budget":0)");
+    EXPECT_FALSE(budgeted.sequences[0].thinking->in_reasoning || budgeted.sequences[0].thinking->may_open);
+  }
+  EXPECT_FALSE(with("").sequences[0].thinking);
+  EXPECT_FALSE(with(R"("thinking_token_budget":3)").sequences[0].thinking->may_open) << "nothing to wait with";
+  const auto continued = chat_plan(R"({"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"{"}],)"
+                                   R"("continue_final_message":true,)" +
+                                   object + "}");
+  ASSERT_TRUE(continued);
+  EXPECT_FALSE(continued->sequences[0].thinking);
+}
+
+TEST_F(ChatParsing, ABarePromptThatEndsInsideReasoningIsKnownByItsTokens) {
+  tokenizer = load_tiny_tokenizer(false, true);
+  const auto thinking = [&](const char* prompt, const char* members) {
+    auto made = plan(std::string(R"({"prompt":)") + prompt + members + "}");
+    EXPECT_TRUE(made) << (made ? "" : made.error().message);
+    return made ? made->sequences[0].thinking : std::nullopt;
+  };
+  const char* const kRegex = R"(,"guided_regex":"a+","thinking_token_budget":5)";
+  EXPECT_TRUE(thinking(R"("q<think>\nhm")", kRegex)->in_reasoning);
+  EXPECT_EQ(thinking(R"("q<think>\nhm")", kRegex)->budget, 5);
+  EXPECT_TRUE(thinking("[1,260,259,2]", R"(,"guided_regex":"a+")")->in_reasoning);
+  EXPECT_FALSE(thinking("[1,259,260,2]", R"(,"guided_regex":"a+")"));
+  EXPECT_FALSE(thinking("[1,2]", R"(,"guided_regex":"a+")")) << "a bare text is what was asked for, from its beginning";
+  EXPECT_TRUE(thinking("[259]", R"(,"thinking_token_budget":0)")->in_reasoning);
+  output_format.reasoning = ReasoningFormat::kNone;
+  EXPECT_FALSE(thinking("[259]", R"(,"guided_regex":"a+")"));
 }
 
 TEST_F(ChatParsing, ForcedCallsAreAGrammar) {
@@ -206,7 +267,27 @@ TEST_F(ChatParsing, ForcedCallsAreAGrammar) {
   EXPECT_EQ(reply(named, kCalls.substr(6)).at("choices").at(0).at("finish_reason").as_string(), "stop");
   expect_refused(std::string(kTools) + R"(,"tool_choice":"required","response_format":{"type":"json_object"})", 400,
                  "tool_choice", "exclude");
-  expect_refused(std::string(kTools) + R"(,"response_format":{"type":"json_object"})", 501, "tools", "none");
+  // Where calls may be made, the answer is one of them or what was asked for.
+  const GenerationPlan either = with(std::string(kTools) + R"(,"response_format":{"type":"json_object"})");
+  ASSERT_TRUE(either.sequences[0].grammar);
+  EXPECT_EQ(either.parsing.format.tools, ToolFormat::kHermes);
+  const auto admits = [&](std::string_view text) {
+    GrammarMatcher matcher(either.sequences[0].grammar);
+    for (const char c : text) {
+      if (!matcher.accept(static_cast<unsigned char>(c))) return false;
+    }
+    return matcher.is_complete();
+  };
+  EXPECT_TRUE(admits(R"({"b":2})"));
+  EXPECT_TRUE(admits("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
+  EXPECT_TRUE(
+      admits("<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", "
+             "\"arguments\": {}}\n</tool_call>"));
+  for (const char* text : {"", "hi", "{\"b\":2}<tool_call>", "<tool_call>\n{\"name\": \"h\""})
+    EXPECT_FALSE(admits(text)) << text;
+  expect_refused(R"("tools":[{"type":"function","function":{"name":"f","parameters":{"not":{}}}}],)"
+                 R"("response_format":{"type":"json_object"})",
+                 400, "tools", "not");
   EXPECT_TRUE(with(std::string(kTools) + R"(,"tool_choice":"none","response_format":{"type":"json_object"})")
                   .sequences[0]
                   .grammar);

@@ -66,7 +66,8 @@ struct ProtocolFixture : ::testing::Test {
   Result<GenerationPlan> plan(const std::string& body) const {
     Result<CompletionsRequest> request = parse_completions_request(body);
     if (!request) return request.error();
-    return plan_completions(std::move(*request), {*tokenizer, capabilities, defaults, model, limits, grammars});
+    return plan_completions(std::move(*request),
+                            {*tokenizer, capabilities, defaults, model, limits, grammars, output_format});
   }
   Result<GenerationPlan> chat_plan(const std::string& body) const {
     Result<ChatRequest> request = parse_chat_request(body);

@@ -163,8 +163,20 @@ TEST_F(ResponsesPlan, ConstraintsAndForcedCallsBecomeGrammars) {
     ASSERT_TRUE(made.ok()) << made.error().message;
     EXPECT_NE(made->sequences[0].grammar, nullptr);
     const std::string field = refused(members + R"(,"reasoning":{"effort":"high"})");
-    EXPECT_TRUE(field == "text.format" || field == "tool_choice") << "it would hold inside the reasoning: " << field;
+    EXPECT_TRUE(field == "text.format" || field == "tool_choice") << "no token to begin behind: " << field;
+    const std::shared_ptr<const Tokenizer> without =
+        std::exchange(tokenizer, testing::load_tiny_tokenizer(false, true));
+    const Result<GenerationPlan> behind = plan(body(members + R"(,"reasoning":{"effort":"high"})"));
+    ASSERT_TRUE(behind.ok()) << behind.error().message;
+    EXPECT_TRUE(behind->sequences[0].grammar && behind->sequences[0].thinking->in_reasoning);
+    EXPECT_EQ(behind->parsing.format.reasoning, ReasoningFormat::kThinkTags);
+    tokenizer = without;
   }
+  // A call in the place of the constrained text.
+  const Result<GenerationPlan> either = plan(body(R"("text":{"format":{"type":"json_object"}})" + tools));
+  ASSERT_TRUE(either.ok()) << either.error().message;
+  EXPECT_TRUE(either->sequences[0].grammar);
+  EXPECT_EQ(either->parsing.format.tools, ToolFormat::kHermes);
 }
 
 TEST_F(ResponsesPlan, NothingIsIgnoredThatChangesTheResult) {
@@ -181,7 +193,8 @@ TEST_F(ResponsesPlan, NothingIsIgnoredThatChangesTheResult) {
       {R"("n":2)", "n"},
       {R"("text":{"format":{"type":"yaml"}})", "text.format"},
       {R"("text":{"format":{"type":"json_schema","name":"n"}})", "text.format"},
-      {R"("text":{"format":{"type":"json_object"}},"tools":[{"type":"function","name":"f"}])", "tools"},
+      {R"("text":{"format":{"type":"json_object"}},"tools":[{"type":"function","name":"f","parameters":{"not":{}}}])",
+       "tools"},
       {R"("tools":[{"type":"web_search"}])", "tools.0.type"},
       {R"("tools":[{"type":"function"}])", "tools.0.name"},
       {R"("tool_choice":"required")", "tool_choice"},

@@ -100,6 +100,7 @@ TEST_F(StructuredOutputs, WhatCannotBeDoneIsRefusedByName) {
   refuse(R"("structured_outputs":{"json_object":false})", 400, "structured_outputs", "exactly one");
   refuse(R"("structured_outputs":{"regex":"a","json":{}})", 400, "structured_outputs", "exactly one");
   refuse(R"("structured_outputs":{"structural_tag":"{}"})", 501, "structured_outputs", "structural_tag");
+  refuse(R"("structured_outputs":{"structural_tag":"{}","regex":"a"})", 400, "structured_outputs", "got 2");
   refuse(R"("structured_outputs":{"regex":"a","whitespace_pattern":"x"})", 400, "structured_outputs.whitespace_pattern",
          "not supported");
   refuse(R"("structured_outputs":{"regex":7})", 400, "structured_outputs.regex", "string");

@@ -30,8 +30,10 @@ inline std::string printable_byte(int byte) {
   return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
 }
 
-/// `adds_bos`: every text begins with <bos> and ends with <eos2>, as a post-processor says.
-inline std::string tiny_tokenizer_json(bool adds_bos = false) {
+/// `adds_bos`: every text begins with <bos> and ends with <eos2>, as a post-processor says. `thinks`: <think> is 259
+/// and
+/// </think> 260, not special, as reasoning models have them.
+inline std::string tiny_tokenizer_json(bool adds_bos = false, bool thinks = false) {
   std::string vocab;
   for (int byte = 0; byte < 256; ++byte) {
     std::string piece = printable_byte(byte);
@@ -39,10 +41,11 @@ inline std::string tiny_tokenizer_json(bool adds_bos = false) {
     vocab += (byte > 0 ? ",\"" : "\"") + piece + "\":" + std::to_string(byte);
   }
   std::string added;
-  const char* names[] = {"<eos>", "<eos2>", "<bos>"};
-  for (int i = 0; i < 3; ++i) {
+  const char* names[] = {"<eos>", "<eos2>", "<bos>", "<think>", "</think>"};
+  for (int i = 0; i < (thinks ? 5 : 3); ++i) {
     added += std::string(i > 0 ? "," : "") + R"({"id":)" + std::to_string(256 + i) + R"(,"content":")" + names[i] +
-             R"(","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true})";
+             R"(","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)" +
+             (i < 3 ? "true}" : "false}");
   }
   const std::string around =
       R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<bos>","type_id":0}},{"Sequence":{"id":"A","type_id":0}},)"
@@ -56,11 +59,11 @@ inline std::string tiny_tokenizer_json(bool adds_bos = false) {
          R"("fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{)" + vocab + R"(},"merges":[]}})";
 }
 
-inline std::shared_ptr<const Tokenizer> load_tiny_tokenizer(bool adds_bos) {
+inline std::shared_ptr<const Tokenizer> load_tiny_tokenizer(bool adds_bos, bool thinks = false) {
   const std::string dir =
       std::filesystem::temp_directory_path() / ("helios_tiny_tokenizer_" + std::to_string(getpid()));
   std::filesystem::create_directories(dir);
-  std::ofstream(dir + "/tokenizer.json") << tiny_tokenizer_json(adds_bos);
+  std::ofstream(dir + "/tokenizer.json") << tiny_tokenizer_json(adds_bos, thinks);
   std::ofstream(dir + "/tokenizer_config.json")
       << R"({"tokenizer_class":"PreTrainedTokenizerFast","eos_token":"<eos>","bos_token":"<bos>"})";
   auto loaded = Tokenizer::load(dir);

@@ -255,8 +255,8 @@ TEST_F(Validation, R35ACoreWithoutIdInputsReportsNaturalAlternativesOnly) {
 
 TEST_F(Validation, Row12AndWhatIsKnownButNotBuilt) {
   expect_refused({{R"({"prompt":"a","prompt_embeds":"x"})", 501, "prompt_embeds", "built"},
-                  {R"({"prompt":"a","bad_words":["x"]})", 501, "bad_words", "logit_bias"},
                   {R"({"prompt":"a","bad_words":[""]})", 400, "bad_words", "empty"},
+                  {R"({"prompt":"a","bad_words":"x"})", 400, "bad_words", "array"},
                   {R"({"prompt":"a","suffix":"x"})", 400, "suffix", "supported"},
                   {R"({"prompt":"a","use_beam_search":true})", 400, "use_beam_search", "supported"},
                   {R"({"prompt":"a","thinking_token_budget":-1})", 400, "thinking_token_budget", "reasoning"}});
@@ -264,6 +264,22 @@ TEST_F(Validation, Row12AndWhatIsKnownButNotBuilt) {
       R"({"prompt":"a","response_format":{"type":"text"},"presence_penalty":0,"frequency_penalty":0.0,"repetition_penalty":1,
     "logit_bias":{"5":0,"6":-0.0},"bad_words":[],"suffix":"","use_beam_search":false,"length_penalty":0.7,"best_of":1,"stream_interval":1,
     "guided_json":null,"priority":3,"user":"u","session_id":7,"spaces_between_special_tokens":false,"cache_salt":"s"})");
+}
+
+TEST_F(Validation, BadWordsAreTheTokensThatSpellThem) {
+  using Ids = std::vector<std::vector<TokenId>>;
+  EXPECT_EQ(accepted(R"({"prompt":"a","bad_words":["hi"," hi"]})").sequences[0].bad_words,
+            (Ids{{' ', 'h', 'i'}, {'h', 'i'}}));
+  EXPECT_EQ(accepted(R"({"prompt":"a","bad_words":["\n","<eos>"]})").sequences[0].bad_words,
+            (Ids{{'\n'}, {' ', 256}, {256}}));
+  EXPECT_TRUE(accepted(R"({"prompt":"a","bad_words":[]})").sequences[0].bad_words.empty());
+  limits.max_bad_words = 2;
+  limits.max_bad_word_bytes = 5;
+  accepted(R"({"prompt":"a","bad_words":["abc","de"]})");
+  expect_refused({{R"({"prompt":"a","bad_words":["a","b","c"]})", 400, "bad_words", "at most 2 words, got 3"},
+                  {R"({"prompt":"a","bad_words":["abc","def"]})", 400, "bad_words", "at most 5 bytes in all, got 6"}});
+  capabilities.vocab_size = 100;
+  expect_refused({{R"({"prompt":"a","bad_words":["x"]})", 400, "bad_words", "out of vocabulary"}});
 }
 
 TEST_F(Validation, PriorityAndCacheSaltReachTheScheduler) {
