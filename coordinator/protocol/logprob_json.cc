@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,13 +14,20 @@ namespace {
 
 constexpr double kLowestReported = -9999.0;
 
+std::string id_key(TokenId id) { return "token_id:" + std::to_string(id); }
+
 struct Candidate {
   TokenId id;
   const std::string* text;
   float logprob;
+  uint64_t print;  // equal texts have equal ones, and others hardly ever: comparing K texts with K others costs
 };
 
-std::string id_key(TokenId id) { return "token_id:" + std::to_string(id); }
+uint64_t print_of(std::string_view text) {
+  uint64_t head = 0;
+  if (!text.empty()) std::memcpy(&head, text.data(), std::min(text.size(), sizeof head));
+  return (head ^ (text.size() << 56)) * 0x9E3779B97F4A7C15u;
+}
 
 /// Which of two tokens with one text keeps the text as its key: the likelier, then the smaller id.
 bool keeps_text(const Candidate& a, const Candidate& b) {
@@ -29,19 +37,31 @@ bool keeps_text(const Candidate& a, const Candidate& b) {
 
 /// Wire formats, 0.5: a JSON object cannot hold a key twice, and clients take its maximum; so the likeliest of several
 /// tokens with one text keeps the text, and the others are told apart by id.
-std::vector<std::string> distinct_keys(const std::vector<Candidate>& candidates) {
-  std::vector<std::string> keys(candidates.size());
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const std::string& text = *candidates[i].text;
-    // A token whose own text reads like an id key would take another's: it gives way.
-    bool keeps = !text.starts_with("token_id:") || text == id_key(candidates[i].id);
-    for (size_t j = 0; keeps && j < candidates.size(); ++j) {
-      keeps = i == j || text != *candidates[j].text || keeps_text(candidates[i], candidates[j]);
-    }
-    keys[i] = keeps ? *candidates[i].text : id_key(candidates[i].id);
+bool keeps_text(const std::vector<Candidate>& candidates, size_t i) {
+  const Candidate& one = candidates[i];
+  // A token whose own text reads like an id key would take another's: it gives way.
+  bool keeps = !one.text->starts_with("token_id:") || *one.text == id_key(one.id);
+  for (size_t j = 0; j < candidates.size(); ++j) {
+    const Candidate& other = candidates[j];
+    if (other.print != one.print || i == j) continue;
+    keeps = keeps && (*one.text != *other.text || keeps_text(one, other));
   }
-  return keys;
+  return keeps;
 }
+
+/// The decimal digits of every byte, and how many they are.
+struct ByteDigits {
+  char digits[256][3] = {};
+  uint8_t size[256] = {};
+  constexpr ByteDigits() {
+    for (int byte = 0; byte < 256; ++byte) {
+      if (byte >= 100) digits[byte][size[byte]++] = static_cast<char>('0' + byte / 100);
+      if (byte >= 10) digits[byte][size[byte]++] = static_cast<char>('0' + byte / 10 % 10);
+      digits[byte][size[byte]++] = static_cast<char>('0' + byte % 10);
+    }
+  }
+};
+constexpr ByteDigits kByteDigits;
 
 void separate(std::string& list) {
   if (!list.empty()) list += ',';
@@ -56,7 +76,8 @@ Status open_chat_token(std::string& out, const std::string& text, float logprob,
   out += ",\"bytes\":[";
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (i > 0) out += ',';
-    out += std::to_string(static_cast<unsigned char>(bytes[i]));
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    out.append(kByteDigits.digits[byte], kByteDigits.size[byte]);
   }
   out += ']';
   return Ok{};
@@ -108,21 +129,19 @@ Status LogprobArrays::append(const OutputEntry& entry, size_t max_alternatives) 
 }
 
 Status LogprobArrays::append_dictionary(const OutputEntry& entry, size_t max_alternatives) {
-  const auto alternatives =
-      std::span(entry.alternatives).first(std::min(max_alternatives, entry.alternatives.size()));
+  const auto alternatives = std::span(entry.alternatives).first(std::min(max_alternatives, entry.alternatives.size()));
   std::vector<Candidate> candidates;
   candidates.reserve(alternatives.size() + 1);
   bool chosen_listed = false;
   for (const OutputAlternative& alternative : alternatives) {
-    candidates.push_back({alternative.id, &alternative.text, alternative.logprob});
+    candidates.push_back({alternative.id, &alternative.text, alternative.logprob, print_of(alternative.text)});
     chosen_listed |= alternative.id == entry.id;
   }
-  if (!chosen_listed) candidates.push_back({entry.id, &entry.text, entry.logprob});
-  const std::vector<std::string> keys = distinct_keys(candidates);
+  if (!chosen_listed) candidates.push_back({entry.id, &entry.text, entry.logprob, print_of(entry.text)});
   dictionaries_ += '{';
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (i > 0) dictionaries_ += ',';
-    append_json_string(dictionaries_, keys[i]);
+    append_json_string(dictionaries_, keeps_text(candidates, i) ? *candidates[i].text : id_key(candidates[i].id));
     dictionaries_ += ':';
     if (Status status = append_logprob(dictionaries_, candidates[i].logprob); !status) return status;
   }
