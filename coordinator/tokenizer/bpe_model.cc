@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kShortWord = 24;                   // symbols; above it the heap wins
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
+constexpr size_t kMaxMarkCrossings = 16;            // with more of them, looking for each costs more than cutting saves
 
 uint64_t pair_key(TokenId left, TokenId right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -48,8 +49,17 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<BpeMerge>& me
     }
     byte_tokens_[byte] = find_piece(vocabulary_, piece);
   }
-  for (int c = 0; c < 128; ++c) ascii_tokens_[c] = find_piece(vocabulary_, std::string(1, static_cast<char>(c)));
-  cut_at_marks_ = marks_begin_parts(merges);
+  if (!options_.byte_level) {
+    bmp_tokens_.assign(0x10000, -1);
+    for (const auto& [piece, id] : vocabulary_) {
+      if (piece.empty()) continue;
+      const Utf8Step step = next_utf8(piece);
+      if (step.status == Utf8Status::kComplete && step.size == piece.size() && step.code_point < 0x10000) {
+        bmp_tokens_[step.code_point] = id;
+      }
+    }
+    find_mark_crossings(merges);
+  }
   if (options_.byte_level && options_.ignore_merges) {
     for (const auto& [piece, id] : vocabulary_) {
       if (std::optional<std::string> bytes = byte_level_bytes(piece)) whole_words_.emplace(std::move(*bytes), id);
@@ -111,24 +121,31 @@ class BpeModel::RecentWords {
   int words_ = 0;
 };
 
-// True when no merge has something before a U+2581 that is not one: then merges never cross the front of a run of them,
-// and a SentencePiece-style text, which is one word to the pre-tokenizer, falls into short ones.
-bool BpeModel::marks_begin_parts(const std::vector<BpeMerge>& merges) const {
-  if (options_.byte_level || !vocabulary_.contains(std::string(kMark))) return false;
+// A SentencePiece-style text is one word to the pre-tokenizer. It falls into short parts where a run of U+2581 begins
+// behind another character: a token over that place would begin with a merge of a piece that ends there and one that
+// begins there, and few vocabularies have any such merge (Gemma 3 has one, `>` with `\u2581</`). Pieces that stand for
+// other text than they spell (<unk>, <0xNN>) cannot be looked for in it: with such a merge nothing is cut.
+void BpeModel::find_mark_crossings(const std::vector<BpeMerge>& merges) {
+  if (!vocabulary_.contains(std::string(kMark))) return;
   std::unordered_map<TokenId, std::string_view> pieces;
   for (const auto& [piece, id] : vocabulary_) pieces.emplace(id, piece);
   for (const BpeMerge& merge : merges) {
-    std::string merged(pieces[merge.left]);
-    merged += pieces[merge.right];
-    bool other = false;
-    for (std::string_view rest = merged; !rest.empty();) {
-      const bool mark = rest.starts_with(kMark);
-      if (mark && other) return false;
-      other = other || !mark;
-      rest.remove_prefix(mark ? kMark.size() : 1);
+    const std::string_view left = pieces[merge.left];
+    const std::string_view right = pieces[merge.right];
+    if (left.ends_with(kMark) || !right.starts_with(kMark)) continue;
+    for (const std::string_view piece : {left, right}) {
+      if (piece.find("<0x") != piece.npos) return;
+      if (options_.unk && piece.find(pieces[*options_.unk]) != piece.npos) return;
     }
+    mark_crossings_.push_back({std::string(left), std::string(right)});
   }
-  return true;
+  cut_at_marks_ = mark_crossings_.size() <= kMaxMarkCrossings;
+}
+
+bool BpeModel::may_cut(std::string_view before, std::string_view after) const {
+  return std::none_of(mark_crossings_.begin(), mark_crossings_.end(), [&](const Crossing& crossing) {
+    return before.ends_with(crossing.left) && after.starts_with(crossing.right);
+  });
 }
 
 void BpeModel::encode_words(std::span<const std::string_view> words, std::vector<TokenId>* ids) const {
@@ -147,8 +164,10 @@ void BpeModel::encode_words(std::span<const std::string_view> words, std::vector
     }
     for (size_t begin = 0; begin < word.size();) {
       size_t end = begin;
-      while (word.substr(end).starts_with(kMark)) end += kMark.size();
-      end = std::min(word.find(kMark, end), word.size());
+      do {
+        while (word.substr(end).starts_with(kMark)) end += kMark.size();
+        end = std::min(word.find(kMark, end), word.size());
+      } while (end < word.size() && !may_cut(word.substr(begin, end - begin), word.substr(end)));
       encode_part(word.substr(begin, end - begin), &recent, ids);
       begin = end;
     }
@@ -190,17 +209,18 @@ void BpeModel::initial_symbols(std::string_view word, std::vector<TokenId>* symb
   flush_unk();
 }
 
-TokenId BpeModel::find_character(std::string_view character) const {
-  if (character.size() == 1) return ascii_tokens_[static_cast<uint8_t>(character[0])];
+TokenId BpeModel::find_character(uint32_t code_point, std::string_view character) const {
+  if (code_point < bmp_tokens_.size()) return bmp_tokens_[code_point];
   return find_piece(vocabulary_, std::string(character));
 }
 
 void BpeModel::character_symbols(std::string_view word, std::vector<TokenId>* symbols) const {
   bool pending_unk = false;
   while (!word.empty()) {
-    const std::string_view character = word.substr(0, next_utf8(word).size);
-    word.remove_prefix(character.size());
-    if (const TokenId id = find_character(character); id >= 0) {
+    const Utf8Step step = next_utf8(word);
+    const std::string_view character = word.substr(0, step.size);
+    word.remove_prefix(step.size);
+    if (const TokenId id = find_character(step.code_point, character); id >= 0) {
       if (pending_unk) symbols->push_back(*options_.unk);
       pending_unk = false;
       symbols->push_back(id);

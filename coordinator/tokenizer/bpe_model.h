@@ -51,16 +51,21 @@ class BpeModel {
     TokenId merged = -1;
   };
   static constexpr uint64_t kEmpty = ~uint64_t{0};
+  struct Crossing {
+    std::string left;   // ends in another character than U+2581
+    std::string right;  // begins with U+2581
+  };
 
   class RecentWords;
 
   void encode_part(std::string_view part, RecentWords* recent, std::vector<TokenId>* ids) const;
-  bool marks_begin_parts(const std::vector<BpeMerge>& merges) const;
+  void find_mark_crossings(const std::vector<BpeMerge>& merges);
+  bool may_cut(std::string_view before, std::string_view after) const;
   const Rule* find_rule(TokenId left, TokenId right) const;
   void insert_rule(const Rule& rule);
   void initial_symbols(std::string_view word, std::vector<TokenId>* symbols) const;
   void character_symbols(std::string_view word, std::vector<TokenId>* symbols) const;
-  TokenId find_character(std::string_view character) const;
+  TokenId find_character(uint32_t code_point, std::string_view character) const;
   void merge_short(std::vector<TokenId>* symbols) const;
   void merge_long(std::vector<TokenId>* symbols) const;
 
@@ -68,9 +73,10 @@ class BpeModel {
   const BpeOptions options_;
   std::vector<Rule> rules_;  // open addressing, at most half full
   size_t rule_mask_ = 0;
-  std::array<TokenId, 256> byte_tokens_;   // of one byte: its byte-level piece, or <0xNN>; -1 when there is none
-  std::array<TokenId, 128> ascii_tokens_;  // of one ASCII character
-  bool cut_at_marks_ = false;              // no merge joins anything to a U+2581 that follows it
+  std::array<TokenId, 256> byte_tokens_;  // of one byte: its byte-level piece, or <0xNN>; -1 when there is none
+  std::vector<TokenId> bmp_tokens_;       // of one character below U+10000; empty for byte-level models
+  bool cut_at_marks_ = false;
+  std::vector<Crossing> mark_crossings_;  // the merges that join something to a U+2581 that follows it
   std::unordered_map<std::string, TokenId> whole_words_;  // ignore_merges over bytes: pieces by their bytes
 };
 

@@ -62,6 +62,44 @@ TEST(BpeModel, ScanAndHeapAgreeWithTheDefinition) {
   }
 }
 
+// A text is cut where a run of U+2581 begins, but for where a merge could join over that place.
+TEST(BpeModel, MarksAreNoBorderForMergesThatCrossThem) {
+  std::mt19937 random(29);
+  int crossing = 0;
+  for (int round = 0; round < 600; ++round) {
+    std::vector<std::string> pieces = {"a", "b", "▁", "🙂"};
+    Vocabulary vocabulary;
+    for (const std::string& piece : pieces) vocabulary.emplace(piece, static_cast<TokenId>(vocabulary.size()));
+    std::vector<BpeMerge> merges;
+    std::map<std::pair<TokenId, TokenId>, std::pair<size_t, TokenId>> rules;
+    const bool few = round % 3 != 0;  // else so many that nothing is cut
+    for (int i = 0; i < 40; ++i) {
+      const auto left = static_cast<TokenId>(random() % pieces.size()),
+                 right = static_cast<TokenId>(random() % pieces.size());
+      const bool crosses = !pieces[left].ends_with("▁") && pieces[right].starts_with("▁");
+      if (pieces[left].size() + pieces[right].size() > 15 || (few && crosses && random() % 4 != 0)) continue;
+      crossing += crosses;
+      const auto [it, added] = vocabulary.emplace(pieces[left] + pieces[right], static_cast<TokenId>(pieces.size()));
+      if (added) pieces.push_back(it->first);
+      rules[{left, right}] = {merges.size(), it->second};
+      merges.push_back({left, right, it->second});
+    }
+    const BpeModel model(vocabulary, merges, {});
+    for (const size_t size : {2, 9, 30, 120}) {
+      std::string word;
+      Ids symbols;
+      for (size_t i = 0; i < size; ++i) {
+        symbols.push_back(static_cast<TokenId>(random() % 4));
+        word += pieces[symbols.back()];
+      }
+      Ids ids;
+      model.encode_word(word, &ids);
+      ASSERT_EQ(ids, merge_slowly(rules, symbols)) << "round " << round << ": " << word;
+    }
+  }
+  EXPECT_GT(crossing, 1000);
+}
+
 TEST(BpeModel, UnknownCharactersGiveUnknownTokensOrBytesOrNothing) {
   const Vocabulary vocabulary = {{"<unk>", 0}, {"a", 1}, {"<0xC3>", 2}, {"<0xA9>", 3}};
   const auto encode = [&](BpeOptions options, std::string_view word) {
