@@ -194,7 +194,8 @@ Ctrl-C drains and exits 0, a second one ends at once. helios-launch starts it to
   --reasoning-parser NAME   auto (what the chat template says), none, qwen3 or deepseek_r1 (default auto)
   --tool-call-parser NAME   auto, none, hermes, llama3_json or mistral (default auto)
   --reasoning-content on|off   chat's reasoning under its older name too (default off)
-  --prefix-cache on|off     compute a prefix that several prompts share once (default on)
+  --prefix-cache on|off     compute a prefix that several prompts share once; behind it, ranks may have a host tier,
+                            their --host-cache-gib (default on)
   --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
   --max-waiting N           sequences that may wait for a slot; more get 429 (default 1024)
   --max-body-bytes N        largest request body (default 16777216)

@@ -26,6 +26,7 @@ struct Flags {
   std::optional<int> rank, world_size, local_rank, threads, max_num_seqs, max_model_len, prefill_chunk, max_logprobs,
       collective_timeout_ms, status_port;
   std::optional<int64_t> kv_cache_tokens;
+  std::optional<double> kv_cache_gib, host_cache_gib;
   bool prompt_logprobs = false;
   bool die_with_parent = false;
   bool help = false;
@@ -52,6 +53,8 @@ void declare(po::options_description& all, Flags& flags) {
   option(all, "max-logprobs", flags.max_logprobs);
   option(all, "logprob-token-ids", flags.logprob_token_ids);
   option(all, "kv-cache-tokens", flags.kv_cache_tokens);
+  option(all, "kv-cache-gib", flags.kv_cache_gib);
+  option(all, "host-cache-gib", flags.host_cache_gib);
   option(all, "collective-timeout-ms", flags.collective_timeout_ms);
   option(all, "status-host", flags.status_host);
   option(all, "status-port", flags.status_port);
@@ -92,6 +95,16 @@ Status take_number(const char* flag, const std::optional<T>& given, T low, T hig
   return Ok{};
 }
 
+Status take_gib(const char* flag, const std::optional<double>& given, int64_t* bytes) {
+  constexpr double kMaxGib = 1 << 20;
+  if (!given) return Ok{};
+  if (!(*given >= 0.0 && *given <= kMaxGib)) {
+    return invalid(fmt::format("--{}: expected 0 to {} GiB, found {}", flag, kMaxGib, *given));
+  }
+  *bytes = static_cast<int64_t>(*given * static_cast<double>(int64_t{1} << 30));
+  return Ok{};
+}
+
 Status take_numbers(const Flags& flags, WorkerConfig* config) {
   int timeout_ms = static_cast<int>(config->collective_timeout.count());
   CoreConfig& core = config->core;
@@ -101,9 +114,14 @@ Status take_numbers(const Flags& flags, WorkerConfig* config) {
         take_number("prefill-chunk", flags.prefill_chunk, 1, 1 << 20, &core.prefill_chunk),
         take_number("max-logprobs", flags.max_logprobs, 0, kMaxNaturalAlternatives, &core.max_logprobs),
         take_number("kv-cache-tokens", flags.kv_cache_tokens, int64_t{0}, kMaxCacheTokens, &core.kv_cache_tokens),
+        take_gib("kv-cache-gib", flags.kv_cache_gib, &core.kv_cache_bytes),
+        take_gib("host-cache-gib", flags.host_cache_gib, &core.host_tier_bytes),
         take_number("collective-timeout-ms", flags.collective_timeout_ms, 100, 3600000, &timeout_ms),
         take_number("status-port", flags.status_port, -1, 65535, &config->status_port)}) {
     if (!status.ok()) return status;
+  }
+  if (core.kv_cache_tokens > 0 && core.kv_cache_bytes > 0) {
+    return invalid("--kv-cache-tokens and --kv-cache-gib: both say how large the KV cache is; expected one of them");
   }
   config->collective_timeout = std::chrono::milliseconds(timeout_ms);
   return Ok{};
@@ -233,6 +251,8 @@ std::string worker_help() {
   --max-model-len N         longest sequence in tokens; 0: the model's own (default 0)
   --prefill-chunk N         prompt tokens in one step (default 512)
   --kv-cache-tokens N       tokens the KV cache holds; 0: what fits a quarter of free memory (default 0)
+  --kv-cache-gib G          or GiB of this rank's device for it; 0: as above (default 0)
+  --host-cache-gib G        GiB of host memory for what leaves the KV cache: known prefixes come back (default 0: none)
   --max-logprobs K          alternatives a token, 0 to 20; 0: a core without logprobs (default 20)
   --prompt-logprobs         score prompts too: graphs and storage of their own; needs K = 20 (default off)
   --logprob-token-ids on|off  report ids that the request names; needs K = 20 (default on, off with a smaller K)

@@ -31,7 +31,11 @@ void write_memory(JsonWriter& json, const MemoryReport& memory) {
   json.key("kv_cache_bytes").integer(memory.kv_cache_bytes);
   json.key("bundle_bytes").integer(memory.bundle_bytes);
   json.key("workspace_bytes").integer(memory.workspace_bytes);
+  json.key("scoring_bytes").integer(memory.scoring_bytes);
   json.key("pinned_bytes").integer(memory.pinned_bytes);
+  json.key("host_tier_bytes").integer(memory.host_tier_bytes);
+  json.key("device_allocated_bytes").integer(memory.device_allocated_bytes);
+  json.key("device_reserved_bytes").integer(memory.device_reserved_bytes);
   json.end_object();
 }
 

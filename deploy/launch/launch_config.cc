@@ -17,7 +17,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-enum class Kind { kText, kCount, kAlternatives, kSize, kPort, kOneOf, kSwitch };
+enum class Kind { kText, kCount, kAlternatives, kSize, kGib, kPort, kOneOf, kSwitch };
 
 // Who is told: nobody (the launcher's own), the coordinator, the workers, or both.
 enum Callee { kNobody = 0, kCoordinator = 1, kWorkers = 2 };
@@ -60,6 +60,8 @@ constexpr Flag kFlags[] = {
     {"logprob-token-ids", Kind::kOneOf, kWorkers, "on|off"},
     {"prompt-logprobs", Kind::kSwitch, kWorkers},
     {"kv-cache-tokens", Kind::kSize, kWorkers},
+    {"kv-cache-gib", Kind::kGib, kWorkers},
+    {"host-cache-gib", Kind::kGib, kWorkers},
     {"log-level", Kind::kOneOf, kCoordinator | kWorkers, "trace|debug|info|warning|error|off"},
 };
 
@@ -71,6 +73,14 @@ std::optional<int> parse_int(const std::string& text) {
     return std::nullopt;
   }
   return std::stoi(text);
+}
+
+/// Digits with at most one point among them.
+bool is_decimal(const std::string& text) {
+  const auto digits = [](char c) { return c >= '0' && c <= '9'; };
+  return text.size() <= 15 && std::any_of(text.begin(), text.end(), digits) &&
+         std::count(text.begin(), text.end(), '.') <= 1 &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return c == '.' || digits(c); });
 }
 
 bool is_choice(std::string_view value, std::string_view choices) {
@@ -94,6 +104,10 @@ Status check_value(const Flag& flag, const std::string& value) {
     case Kind::kSize:
       if (!number || *number < 1)
         return invalid(fmt::format("--{} {}: expected a number of at least 1", flag.name, value));
+      break;
+    case Kind::kGib:
+      if (!is_decimal(value))
+        return invalid(fmt::format("--{} {}: expected GiB, a number such as 4 or 0.5", flag.name, value));
       break;
     case Kind::kPort:
       if (!number || *number > 65535)
@@ -176,6 +190,12 @@ Status check_together(const LaunchConfig& config, const std::map<std::string, st
     return invalid("--prompt-logprobs needs --max-logprobs 20");
   }
   if (is("tp-reduce", "fast") && !is("device", "cuda")) return invalid("--tp-reduce fast is for --device cuda");
+  if (given("kv-cache-tokens") && given("kv-cache-gib")) {
+    return invalid("--kv-cache-tokens and --kv-cache-gib both say how large the KV cache is: expected one of them");
+  }
+  if (is("prefix-cache", "off") && given("host-cache-gib") && std::stod(values.at("host-cache-gib")) > 0.0) {
+    return invalid("--host-cache-gib keeps what the prefix cache knows: it needs --prefix-cache on");
+  }
   if (is("dtype", "float16") && !is("device", "cuda")) return invalid("--dtype float16 is for --device cuda");
   return Ok{};
 }
@@ -270,7 +290,8 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --max-num-seqs N         sequences that run at once
   --max-model-len N        longest prompt plus output, in tokens
   --prefill-chunk N        prompt tokens computed in one step
-  --kv-cache-tokens N      tokens that the KV cache holds
+  --kv-cache-tokens N, or --kv-cache-gib G a rank   the KV cache's size (default: a quarter of free memory)
+  --host-cache-gib G       GiB of host memory a rank, from where known prefixes come back (default 0: none)
   --max-logprobs K         most alternatives a token may report; 0 turns logprobs off
   --logprob-token-ids on|off   logprobs of token ids that the client selects
   --chat-template FILE     Jinja template of conversations (default: the model directory's own)

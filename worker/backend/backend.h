@@ -84,6 +84,9 @@ class Backend {
   virtual Memory pinned_memory(size_t bytes) = 0;
   /// Bytes that could still be allocated, limits of the container included.
   virtual int64_t free_memory() const = 0;
+  /// Device memory that is set aside for this process: what was allocated, and what rounding, graphs, libraries and the
+  /// device's own book-keeping take. On the CPU the process's private mappings.
+  virtual int64_t reserved_memory() const = 0;
 
   virtual std::unique_ptr<Stream> make_stream(std::string_view stream_name) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;

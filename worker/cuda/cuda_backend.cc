@@ -1,5 +1,6 @@
 #include "worker/cuda/cuda_backend.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -86,7 +87,7 @@ class CudaStream final : public Stream {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, int host_threads) : device_(device), host_pool_(host_threads) { use(); }
+  CudaBackend(int device, int host_threads) : device_(device), host_pool_(host_threads), free_before_(free_memory()) {}
   std::string_view name() const override { return "cuda"; }
   ThreadPool& host_pool() override { return host_pool_; }
 
@@ -113,6 +114,8 @@ class CudaBackend final : public Backend {
     check(cudaMemGetInfo(&free, &total), "read free memory");
     return static_cast<int64_t>(free);
   }
+  /// What the device has less than before; the context was there already. Another process's share would count too.
+  int64_t reserved_memory() const override { return std::max<int64_t>(0, free_before_ - free_memory()); }
   std::unique_ptr<Stream> make_stream(std::string_view) override {
     use();
     return std::make_unique<CudaStream>();
@@ -127,6 +130,7 @@ class CudaBackend final : public Backend {
 
   const int device_;
   ThreadPool host_pool_;
+  const int64_t free_before_;
 };
 
 }  // namespace

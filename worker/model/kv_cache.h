@@ -10,6 +10,16 @@
 
 namespace helios {
 
+/// Where a block's bytes lie: `count` pieces, keys and values of each layer, the first block's first one at `first`,
+/// `pitch` bytes apart; the next block's are `bytes` further.
+struct KvBlockPieces {
+  std::byte* first = nullptr;  // device memory
+  size_t bytes = 0;            // of one piece; 0 on a rank without heads
+  size_t pitch = 0;
+  size_t count = 0;
+  size_t block_bytes() const { return bytes * count; }
+};
+
 class KvCache {
  public:
   /// Throws DeviceError.
@@ -17,6 +27,7 @@ class KvCache {
 
   KvLayer layer(int i) const { return layers_[static_cast<size_t>(i)]; }
   int64_t bytes() const { return static_cast<int64_t>(storage_.bytes()); }
+  KvBlockPieces pieces() const { return pieces_; }
 
   static int64_t block_bytes(int num_layers, int kv_heads, int head_dim) {
     return int64_t{2} * num_layers * kv_heads * head_dim * kKvBlockSize * static_cast<int64_t>(sizeof(float));
@@ -24,6 +35,7 @@ class KvCache {
 
  private:
   Memory storage_;
+  KvBlockPieces pieces_;
   std::vector<KvLayer> layers_;
 };
 

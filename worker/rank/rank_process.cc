@@ -8,6 +8,7 @@
 #include <string>
 
 #include "common/base/log.h"
+#include "common/base/readable_bytes.h"
 #include "worker/rank/drain.h"
 #include "worker/rank/rank_loop.h"
 
@@ -57,6 +58,20 @@ PreparedCore load(const PrepareCore& prepare, Communicator& communicator, Coordi
   return core;
 }
 
+/// Where the memory went: the parts, then the device's totals (R25).
+void log_memory(Rank rank, const CoreManifest& core) {
+  const MemoryReport& m = core.memory;
+  log_info("rank_memory",
+           "rank={} weights=\"{}\" kv_cache=\"{}\" kv_cache_tokens={} host_tier=\"{}\" host_tier_tokens={} "
+           "bundle=\"{}\" scoring=\"{}\" workspace=\"{}\" pinned=\"{}\" device_allocated=\"{}\" "
+           "device_reserved=\"{}\"",
+           rank.value, readable_bytes(m.weights_bytes), readable_bytes(m.kv_cache_bytes),
+           int64_t{core.kv_num_blocks} * core.kv_block_size, readable_bytes(m.host_tier_bytes),
+           int64_t{core.host_num_blocks} * core.kv_block_size, readable_bytes(m.bundle_bytes),
+           readable_bytes(m.scoring_bytes), readable_bytes(m.workspace_bytes), readable_bytes(m.pinned_bytes),
+           readable_bytes(m.device_allocated_bytes), readable_bytes(m.device_reserved_bytes));
+}
+
 void serve(const Hello& hello, std::chrono::milliseconds timeout, const PrepareCore& prepare, CoordinatorLink& link,
            RankVitals& vitals) {
   const std::optional<Welcome> welcome = link.wait_welcome();
@@ -72,6 +87,7 @@ void serve(const Hello& hello, std::chrono::milliseconds timeout, const PrepareC
   vitals.publish_counters(executor.counters());
   link.send(Ready{welcome->incarnation, executor.manifest()});
   vitals.advance_state(RankState::kReady);
+  log_memory(hello.rank, executor.manifest());
   log_info("rank_ready", "rank={} incarnation={} resident_mib={}", hello.rank.value, welcome->incarnation,
            resident_bytes() >> 20);
   RankLoop(executor, hello.rank, welcome->incarnation, link, vitals).run();

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "common/base/readable_bytes.h"
 #include "common/contract/completion_layout.h"
 #include "worker/model/kv_cache.h"
 
@@ -72,13 +73,25 @@ static int64_t smallest_of_all(int64_t value, Communicator& communicator, Device
   return *std::min_element(host, host + world);
 }
 
+/// A rank without heads holds any number.
+static int64_t blocks_in(int64_t bytes, int64_t block_bytes) {
+  return block_bytes > 0 ? std::min<int64_t>(bytes / block_bytes, INT32_MAX) : INT32_MAX;
+}
+
 int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const ModelConfig& model, const RankShape& rank,
                       Communicator& communicator, Device& device) {
+  const int64_t block_bytes = KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim);
   const int64_t sequence_blocks = (shape.max_model_len + kKvBlockSize - 1) / kKvBlockSize;
   int64_t blocks = (config.kv_cache_tokens + kKvBlockSize - 1) / kKvBlockSize;
-  if (config.kv_cache_tokens <= 0) {
+  if (config.kv_cache_bytes > 0) {
+    const int64_t free = device.backend->free_memory();
+    if (config.kv_cache_bytes > free) {
+      throw LoadError(fmt::format("KV cache: {} were asked for, {} are free", readable_bytes(config.kv_cache_bytes),
+                                  readable_bytes(free)));
+    }
+    blocks = blocks_in(config.kv_cache_bytes, block_bytes);
+  } else if (config.kv_cache_tokens <= 0) {
     blocks = std::min<int64_t>(sequence_blocks * shape.slot_capacity, INT32_MAX);
-    const int64_t block_bytes = KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim);
     const int64_t budget = device.backend->free_memory() / 4 / rank.world;  // ranks of one host share its memory
     if (block_bytes > 0) blocks = std::min(blocks, budget / block_bytes);
   }
@@ -87,6 +100,23 @@ int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const Mo
     throw LoadError(
         fmt::format("KV cache: expected at least {} blocks of {} positions for one sequence of {}, found room for {}",
                     sequence_blocks, kKvBlockSize, shape.max_model_len, blocks));
+  }
+  return static_cast<int32_t>(blocks);
+}
+
+int32_t size_host_tier(const CoreConfig& config, const ModelConfig& model, const RankShape& rank,
+                       Communicator& communicator, Device& device) {
+  if (config.host_tier_bytes <= 0) return 0;
+  const int64_t block_bytes = KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim);
+  if (const int64_t free = device.backend->free_memory();
+      device.backend->name() == "cpu" && config.host_tier_bytes > free) {  // elsewhere the device says so itself
+    throw LoadError(fmt::format("host tier: {} were asked for, {} are free", readable_bytes(config.host_tier_bytes),
+                                readable_bytes(free)));
+  }
+  const int64_t blocks = smallest_of_all(blocks_in(config.host_tier_bytes, block_bytes), communicator, device);
+  if (blocks < 1) {
+    throw LoadError(fmt::format("host tier: {} do not hold one block of {} positions, which has {}",
+                                readable_bytes(config.host_tier_bytes), kKvBlockSize, readable_bytes(block_bytes)));
   }
   return static_cast<int32_t>(blocks);
 }

@@ -14,8 +14,13 @@ namespace helios {
 CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int world, Backend& backend);
 
 /// KV cache blocks that every rank can hold: what was asked, or what fits a quarter of the free memory. One exchange,
-/// so that all ranks declare the same. Throws LoadError, CollectiveError.
+/// so that all ranks declare the same. Throws LoadError, also for more bytes than are free; CollectiveError.
 int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const ModelConfig& model, const RankShape& rank,
                       Communicator& communicator, Device& device);
+
+/// Blocks that every rank's host tier can hold: what was asked; 0: no tier. One exchange when it was asked. Throws
+/// LoadError, CollectiveError.
+int32_t size_host_tier(const CoreConfig& config, const ModelConfig& model, const RankShape& rank,
+                       Communicator& communicator, Device& device);
 
 }  // namespace helios

@@ -39,7 +39,11 @@ struct CoreConfig {
   int slot_capacity = 32;  // --max-num-seqs
   int max_model_len = 0;   // 0: the model's own
   int prefill_chunk = 512;
-  int64_t kv_cache_tokens = 0;  // 0: as many as fit a quarter of free memory, at most slot_capacity * max_model_len
+  // The KV cache's size: so many tokens, or so many bytes of each rank's device. Both 0: as many tokens as fit a
+  // quarter of the free memory, at most slot_capacity * max_model_len.
+  int64_t kv_cache_tokens = 0;
+  int64_t kv_cache_bytes = 0;
+  int64_t host_tier_bytes = 0;  // pinned host memory of each rank for blocks that leave the KV cache; 0: no host tier
   int token_capacity = 0;       // T; 0: 8
   int max_logprobs = 20;        // K; 0: a core without the logprob buffers (R34)
   // False: natural alternatives only (R35). The id inputs exist only with K = 20, whose layout they fix; with a smaller

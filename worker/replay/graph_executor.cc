@@ -16,6 +16,7 @@
 #include "worker/model/transformer.h"
 #include "worker/replay/core_sizing.h"
 #include "worker/replay/generation_logprobs.h"
+#include "worker/replay/host_tier.h"
 #include "worker/replay/input_upload.h"
 #include "worker/replay/prompt_scoring.h"
 #include "worker/replay/row_expansion.h"
@@ -49,6 +50,7 @@ class GraphExecutor final : public Executor {
   std::unique_ptr<Graph> capture(const GraphDeclaration& declared);
   const Graph& graph_of(const Submission& submission) const;
   void record_logprobs(Operation operation);
+  MemoryReport memory_report() const;
   bool rounds() const { return shape_.dtype == "bfloat16"; }
 
   std::unique_ptr<Backend> backend_;
@@ -59,6 +61,7 @@ class GraphExecutor final : public Executor {
   SubmissionCheck check_;  // rank thread
 
   KvCache cache_;
+  std::unique_ptr<HostTier> tier_;  // null without a host tier
   CompletionOutputs outputs_;
   InputUpload upload_;
   Memory counters_;  // one StepCounters
@@ -85,7 +88,7 @@ class GraphExecutor final : public Executor {
   std::array<FrameIndex, kNumFrames> order_{};
   int num_in_flight_ = 0;
   StepCounters counted_;  // at the end of the last step that was collected
-  int64_t payload_copies_ = 0, bytes_copied_ = 0, mask_words_ = 0;
+  int64_t payload_copies_ = 0, bytes_copied_ = 0, mask_words_ = 0, blocks_out_ = 0, blocks_in_ = 0;
 
   std::unique_ptr<Stream> compute_;  // last: its thread uses everything above
 };
@@ -100,6 +103,7 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
       check_(shape),
       cache_(*backend_, model_->config.num_layers, model_->shape.num_kv(), model_->config.head_dim,
              shape.kv_num_blocks),
+      tier_(shape.host_num_blocks > 0 ? std::make_unique<HostTier>(cache_, shape.host_num_blocks, *backend_) : nullptr),
       outputs_(shape, *backend_),
       upload_(shape, outputs_, *backend_),
       counters_(backend_->device_memory(sizeof(StepCounters))),
@@ -137,15 +141,22 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
       graphs_[static_cast<size_t>(graph.operation)] = capture(graph);
     }
   }
-  const int64_t scoring_bytes = scoring_ ? scoring_->workspace_bytes() + prompt_head_->workspace_bytes() : 0;
-  manifest_.memory = {.weights_bytes = model_->weights.bytes,
-                      .kv_cache_bytes = cache_.bytes(),
-                      .bundle_bytes = outputs_.bytes(),
-                      .workspace_bytes = transformer_.workspace_bytes() + head_.workspace_bytes() +
-                                         choice_.workspace_bytes() + rows_.bytes() + commit_.bytes() +
-                                         upload_.device_bytes() + (logprobs_ ? logprobs_->workspace_bytes() : 0) +
-                                         scoring_bytes,
-                      .pinned_bytes = upload_.pinned_bytes() + choice_.pinned_bytes() + readback_.pinned_bytes()};
+  manifest_.memory = memory_report();
+}
+
+MemoryReport GraphExecutor::memory_report() const {
+  MemoryReport m{.weights_bytes = model_->weights.bytes,
+                 .kv_cache_bytes = cache_.bytes(),
+                 .bundle_bytes = outputs_.bytes(),
+                 .workspace_bytes = transformer_.workspace_bytes() + head_.workspace_bytes() +
+                                    choice_.workspace_bytes() + rows_.bytes() + commit_.bytes() +
+                                    upload_.device_bytes() + (logprobs_ ? logprobs_->workspace_bytes() : 0),
+                 .pinned_bytes = upload_.pinned_bytes() + choice_.pinned_bytes() + readback_.pinned_bytes(),
+                 .host_tier_bytes = tier_ ? tier_->bytes() : 0,
+                 .scoring_bytes = scoring_ ? scoring_->workspace_bytes() + prompt_head_->workspace_bytes() : 0};
+  m.device_allocated_bytes = m.weights_bytes + m.kv_cache_bytes + m.bundle_bytes + m.workspace_bytes + m.scoring_bytes;
+  m.device_reserved_bytes = backend_->reserved_memory();
+  return m;
 }
 
 std::unique_ptr<Graph> GraphExecutor::capture(const GraphDeclaration& declared) {
@@ -201,6 +212,7 @@ Status GraphExecutor::submit(const Submission& s) {
       return Error{Errc::kInvalidArgument, "frame: " + std::to_string(s.frame.value) + " is still in flight"};
     }
   }
+  if (tier_) tier_->enqueue(s, *compute_);
   upload_.enqueue(s, *compute_);
   choice_.enqueue(s, *compute_);
   compute_->replay(graph_of(s));
@@ -209,6 +221,7 @@ Status GraphExecutor::submit(const Submission& s) {
   std::lock_guard lock(mutex_);
   payload_copies_ = readback_.payload_copies();
   mask_words_ = choice_.mask_words_uploaded();
+  if (tier_) blocks_out_ = tier_->blocks_out(), blocks_in_ = tier_->blocks_in();
   in_flight_[frame] = true;
   order_[static_cast<size_t>(num_in_flight_++)] = s.frame;
   return Ok{};
@@ -238,14 +251,17 @@ bool GraphExecutor::collectable() const {
 
 std::vector<Executor::Counter> GraphExecutor::counters() const {
   StepCounters c;
-  int64_t payload_copies = 0, bytes_copied = 0, mask_words = 0;
+  int64_t payload_copies = 0, bytes_copied = 0, mask_words = 0, blocks_out = 0, blocks_in = 0;
   {
     std::lock_guard lock(mutex_);
     c = counted_;
     payload_copies = payload_copies_;
     bytes_copied = bytes_copied_;
     mask_words = mask_words_;
+    blocks_out = blocks_out_;
+    blocks_in = blocks_in_;
   }
+  const MemoryReport& m = manifest_.memory;
   const auto value = [](int64_t count) { return static_cast<double>(count); };
   return {
       {"helios_steps_total", "Submissions replayed.", value(c.steps)},
@@ -269,6 +285,19 @@ std::vector<Executor::Counter> GraphExecutor::counters() const {
        value(mask_words)},
       {"helios_logprob_payload_copies_total", "Copies of packed logprobs to host memory.", value(payload_copies)},
       {"helios_readback_bytes_total", "Bytes copied from frames to host memory.", value(bytes_copied)},
+      {"helios_host_tier_blocks_out_total", "KV cache blocks that were copied to the host tier.", value(blocks_out)},
+      {"helios_host_tier_blocks_in_total", "KV cache blocks that came back from the host tier.", value(blocks_in)},
+      {"helios_weights_bytes", "Device memory of the weights.", value(m.weights_bytes)},
+      {"helios_kv_cache_bytes", "Device memory of the KV cache.", value(m.kv_cache_bytes)},
+      {"helios_host_tier_bytes", "Host memory of the tier behind the KV cache.", value(m.host_tier_bytes)},
+      {"helios_bundle_bytes", "Device memory of the completion bundle.", value(m.bundle_bytes)},
+      {"helios_scoring_bytes", "Device memory of prompt scoring's workspace.", value(m.scoring_bytes)},
+      {"helios_workspace_bytes", "Device memory of every other workspace.", value(m.workspace_bytes)},
+      {"helios_pinned_bytes", "Pinned host memory of staging and read-back.", value(m.pinned_bytes)},
+      {"helios_device_allocated_bytes", "Device memory that the core's parts asked for.",
+       value(m.device_allocated_bytes)},
+      {"helios_device_reserved_bytes", "Device memory that was set aside for the process at start.",
+       value(m.device_reserved_bytes)},
       {"helios_exchange_words_total", "32-bit words that this rank sent to its peers.",
        value(c.partial_sum_words + c.sampler_words + c.logprob_words + c.prompt_words)},
   };
@@ -302,6 +331,7 @@ std::unique_ptr<Executor> Executor::prepare(const CoreConfig& config, Device dev
   CoreShape shape = size_core(config, model, communicator.world_size(), *device.backend);
   std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, *device.backend, progress);
   shape.kv_num_blocks = size_kv_cache(config, shape, model, loaded->shape, communicator, device);
+  shape.host_num_blocks = size_host_tier(config, model, loaded->shape, communicator, device);
   Result<CoreManifest> manifest = build_manifest(shape);
   if (!manifest) throw LoadError(manifest.error().message);
   return std::make_unique<GraphExecutor>(std::move(device), std::move(loaded), shape, std::move(manifest).value(),

@@ -48,7 +48,7 @@ TEST(LaunchConfig, EveryFlagReachesWhoNeedsIt) {
   const LaunchConfig config = parse(
       "--model /m --nproc 2 --host 0.0.0.0 --port 0 --device cpu --dtype float32 --threads-per-rank 1 "
       "--served-model-name demo --max-num-seqs 8 --max-model-len 512 --prefill-chunk 64 --max-logprobs 0 "
-      "--logprob-token-ids off --kv-cache-tokens 4096 --collective shm --api-key secret --log-level debug");
+      "--logprob-token-ids off --kv-cache-tokens 4096 --host-cache-gib 0.5 --collective shm --api-key secret --log-level debug");
   EXPECT_NE(join(worker_command(parse("--model /m --prompt-logprobs --max-num-seqs 3"), "/bin", "e", 0))
                 .find("--die-with-parent --max-num-seqs 3 --prompt-logprobs"),
             std::string::npos);
@@ -59,7 +59,7 @@ TEST(LaunchConfig, EveryFlagReachesWhoNeedsIt) {
       << coordinator;
   EXPECT_NE(worker.find("--rank 1 --world-size 2"), std::string::npos) << worker;
   EXPECT_NE(worker.find("--device cpu --dtype float32 --max-num-seqs 8 --max-model-len 512 --prefill-chunk 64 "
-                        "--max-logprobs 0 --logprob-token-ids off --kv-cache-tokens 4096 --log-level debug"),
+                        "--max-logprobs 0 --logprob-token-ids off --kv-cache-tokens 4096 --host-cache-gib 0.5 --log-level debug"),
             std::string::npos)
       << worker;
   for (const std::string& command : {coordinator, worker}) EXPECT_EQ(command.find("secret"), std::string::npos);
@@ -107,6 +107,8 @@ TEST(LaunchConfig, HelpFitsAScreenAndNamesEveryFlag) {
                            "--logprob-token-ids",
                            "--prompt-logprobs",
                            "--kv-cache-tokens",
+                           "--kv-cache-gib",
+                           "--host-cache-gib",
                            "--collective",
                            "--api-key",
                            "--log-level",
@@ -133,6 +135,11 @@ TEST(LaunchConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {"--model /m --tp-reduce fast", "--tp-reduce fast is for --device cuda"},
       {"--model /m --prompt-logprobs --max-logprobs 5", "--prompt-logprobs needs --max-logprobs 20"},
       {"--model /m --dtype float16", "--dtype float16"},
+      {"--model /m --host-cache-gib much", "--host-cache-gib much"},
+      {"--model /m --host-cache-gib 1.5.2", "--host-cache-gib"},
+      {"--model /m --kv-cache-gib -1", "--kv-cache-gib"},
+      {"--model /m --kv-cache-gib 1 --kv-cache-tokens 64", "--kv-cache-tokens and --kv-cache-gib"},
+      {"--model /m --host-cache-gib 1 --prefix-cache off", "--prefix-cache on"},
       {"--model /m --nproc 3", "--nproc 3"},
       {"--model /m --nproc 16", "--nproc 16"},
       {"--model /m --nproc 0", "--nproc 0"},

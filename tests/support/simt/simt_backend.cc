@@ -36,6 +36,10 @@ class Arena {
     if (holders_ > 0) protect(PROT_READ | PROT_WRITE);
     return data;
   }
+  int64_t used() {
+    std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(used_);
+  }
   bool owns(const void* address) const { return address >= base_ && address < base_ + kReserved; }
 
   void acquire() {
@@ -177,6 +181,7 @@ class SimtBackend final : public Backend {
     return memory;
   }
   int64_t free_memory() const override { return int64_t{1} << 30; }
+  int64_t reserved_memory() const override { return Arena::instance().used(); }
   std::unique_ptr<Stream> make_stream(std::string_view stream_name) override {
     return std::make_unique<SimtStream>(host_->make_stream(stream_name));
   }

@@ -63,6 +63,8 @@ TEST(WorkerConfig, EveryFlagArrives) {
                                           "off",
                                           "--kv-cache-tokens",
                                           "5000000000",
+                                          "--host-cache-gib",
+                                          "0.5",
                                           "--collective-timeout-ms",
                                           "1500",
                                           "--status-host",
@@ -87,6 +89,8 @@ TEST(WorkerConfig, EveryFlagArrives) {
   EXPECT_EQ(config.core.max_logprobs, 5);
   EXPECT_FALSE(config.core.logprob_token_ids);
   EXPECT_EQ(config.core.kv_cache_tokens, 5000000000);
+  EXPECT_EQ(config.core.host_tier_bytes, 1 << 29);
+  EXPECT_EQ(parse(with({"--kv-cache-gib", "3"}))->config.core.kv_cache_bytes, int64_t{3} << 30);
   EXPECT_EQ(config.collective_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(config.status_host, "0.0.0.0");
   EXPECT_EQ(config.status_port, -1);
@@ -142,6 +146,9 @@ TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {with({"--prompt-logprobs", "--max-logprobs", "5"}), "--prompt-logprobs: needs --max-logprobs 20"},
       {with({"--logprob-token-ids", "on", "--max-logprobs", "5"}), "--logprob-token-ids on: needs --max-logprobs 20"},
       {with({"--kv-cache-tokens", "-5"}), "--kv-cache-tokens"},
+      {with({"--kv-cache-gib", "-1"}), "--kv-cache-gib"},
+      {with({"--host-cache-gib", "nan"}), "--host-cache-gib"},
+      {with({"--kv-cache-gib", "1", "--kv-cache-tokens", "64"}), "--kv-cache-tokens and --kv-cache-gib"},
       {with({"--device", "tpu"}), "--device"},
       {with({"--dtype", "int8"}), "--dtype"},
       {with({"--dtype", "float16"}), "--dtype float16"},
@@ -183,6 +190,8 @@ TEST(WorkerConfig, HelpFitsAScreenAndNamesEveryFlag) {
                            "--max-model-len",
                            "--prefill-chunk",
                            "--kv-cache-tokens",
+                           "--kv-cache-gib",
+                           "--host-cache-gib",
                            "--max-logprobs",
                            "--logprob-token-ids",
                            "--prompt-logprobs",

@@ -229,8 +229,10 @@ TEST_F(PromptScoringTest, R39_R45_R47_TheFlagAddsGraphsAndStorageBehindAnUnchang
   EXPECT_TRUE(std::equal(p.graphs.begin(), p.graphs.end(), s.graphs.begin()));
   EXPECT_EQ(s.memory.bundle_bytes - p.memory.bundle_bytes, 150 * 4 + 2 * 150 * 43 * 4);
   const int64_t matrix = 64 * VocabLayout(kTinyVocab).shard_stride(1) * 4;
-  EXPECT_GE(s.memory.workspace_bytes - p.memory.workspace_bytes, matrix);
-  EXPECT_LE(s.memory.workspace_bytes - p.memory.workspace_bytes, matrix + (4 << 20));
+  EXPECT_EQ(s.memory.workspace_bytes, p.memory.workspace_bytes);
+  EXPECT_EQ(p.memory.scoring_bytes, 0);
+  EXPECT_GE(s.memory.scoring_bytes, matrix);
+  EXPECT_LE(s.memory.scoring_bytes, matrix + (4 << 20));
   EXPECT_GE(s.memory.pinned_bytes - p.memory.pinned_bytes, 2 * 150 * 43 * 4);
 
   Submission submission = scored(zeros, 1);

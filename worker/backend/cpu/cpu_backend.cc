@@ -4,6 +4,7 @@
 // throws stops its stream: later tasks are skipped, and every event recorded after it carries the exception.
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -244,6 +245,13 @@ class CpuBackend final : public Backend {
     const int64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
     if (limit > 0 && used >= 0) free = std::min(free, std::max<int64_t>(0, limit - used));
     return free;
+  }
+
+  int64_t reserved_memory() const override {
+    std::ifstream statm("/proc/self/statm");
+    int64_t pages[6] = {};  // size, resident, shared, text, lib, data
+    for (int64_t& count : pages) statm >> count;
+    return pages[5] * sysconf(_SC_PAGESIZE);
   }
 
   std::unique_ptr<Stream> make_stream(std::string_view stream_name) override {
