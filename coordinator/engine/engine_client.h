@@ -82,9 +82,10 @@ struct EngineStatus {
   std::vector<RankStatus> ranks;
   int64_t running = 0;
   int64_t waiting = 0;          // for a slot, preempted ones included
-  double kv_cache_usage = 0.0;  // 0..1
+  double kv_cache_usage = 0.0;   // 0..1: blocks that sequences hold
   int64_t kv_blocks_held = 0;    // by sequences
   int64_t kv_blocks_known = 0;   // the prefix in them can be found, held or not
+  double host_tier_usage = 0.0;  // 0..1: blocks that hold something
   int64_t frames_in_flight = 0;  // submitted, not yet decoded
 };
 
@@ -104,8 +105,8 @@ class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
   virtual void on_tokens(int64_t prompt_tokens, int64_t generated_tokens) = 0;  // of one completed submission
-  /// A prompt was looked up in the prefix cache at its first admission.
-  virtual void on_prefix_lookup(int64_t prompt_tokens, int64_t cached_tokens) = 0;
+  /// A prompt was looked up at its first admission: what of it was in the KV cache, and what came back from the host.
+  virtual void on_prefix_lookup(int64_t prompt_tokens, int64_t cached_tokens, int64_t host_tokens) = 0;
   /// So many sequences have to wait again, since the KV cache was full.
   virtual void on_preempted(int64_t sequences) = 0;
   virtual void on_first_token(double queue_seconds, double time_to_first_token_seconds) = 0;

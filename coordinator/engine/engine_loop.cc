@@ -442,12 +442,14 @@ void EngineLoop::mark_admitted(const Decision& decision, TimePoint now) {
   for (const PlannedAdmission& admission : decision.admissions) {
     ActiveSequence& sequence = active_.at(admission.request->id);
     if (sequence.started) continue;  // it was preempted
-    const int64_t cached = static_cast<int64_t>(admission.cached.size()) * scheduler_->capabilities().kv_block_size;
+    const int64_t block_size = scheduler_->capabilities().kv_block_size;
+    const int64_t cached = static_cast<int64_t>(admission.cached.size()) * block_size;
+    const int64_t returning = static_cast<int64_t>(admission.returning.size()) * block_size;
     sequence.started = true;
     sequence.admitted = now;
     sequence.pipe->set_cached_tokens(cached);
     const bool looked_up = config_.prefix_cache && !admission.request->scores_left();
-    if (observer_ && looked_up) observer_->on_prefix_lookup(sequence.prompt_tokens, cached);
+    if (observer_ && looked_up) observer_->on_prefix_lookup(sequence.prompt_tokens, cached - returning, returning);
     ++first_time;
   }
   num_started_ += static_cast<int64_t>(first_time);
@@ -473,7 +475,9 @@ void EngineLoop::step() {
     Submission submission =
         build_submission(decision, scheduler_->capabilities(), ranks_->incarnation(), frame.sequence, frame.frame);
     for (size_t i = 0; i < masks->size(); ++i) submission.lanes[i].mask = std::move((*masks)[i]);
-    scheduler_->commit(decision);
+    CacheMoves moves = scheduler_->commit(decision);
+    submission.blocks_out = std::move(moves.out);
+    submission.blocks_in = std::move(moves.in);
     if (const auto failed = link_->send_submission(ranks_->identities(), submission)) {
       const Rank rank(static_cast<int32_t>(*failed));
       ranks_->fail(fmt::format("rank {} cannot be reached", rank.value), rank, now);
@@ -598,11 +602,15 @@ void EngineLoop::publish() {
   running_.store(num_started_ - waiting_again, std::memory_order_relaxed);
   waiting_again_.store(waiting_again, std::memory_order_relaxed);
   const BlockPool* blocks = scheduler_ ? &scheduler_->blocks() : nullptr;
+  const TieredCache* cache = scheduler_ ? &scheduler_->cache() : nullptr;
   const int64_t held = blocks ? blocks->num_blocks() - blocks->num_free() : 0;
   kv_usage_.store(blocks ? static_cast<double>(held) / blocks->num_blocks() : 0.0, std::memory_order_relaxed);
   kv_blocks_held_.store(held, std::memory_order_relaxed);
-  kv_blocks_known_.store(scheduler_ ? scheduler_->cache().size() : 0, std::memory_order_relaxed);
+  kv_blocks_known_.store(cache ? cache->prefixes().size() - cache->host_used() : 0, std::memory_order_relaxed);
   frames_in_flight_.store(ledger_ ? ledger_->num_in_flight() : 0, std::memory_order_relaxed);
+  const int32_t host_blocks = scheduler_ ? scheduler_->capabilities().host_num_blocks : 0;
+  host_usage_.store(host_blocks > 0 ? static_cast<double>(cache->host_used()) / host_blocks : 0.0,
+                    std::memory_order_relaxed);
   const uint64_t version = 2 * ranks_->version() + (draining_ ? 1 : 0);
   if (version == published_version_ && !finished_) return;
   published_version_ = version;
@@ -648,6 +656,7 @@ EngineStatus EngineLoop::status() const {
   out.kv_blocks_held = kv_blocks_held_.load(std::memory_order_relaxed);
   out.kv_blocks_known = kv_blocks_known_.load(std::memory_order_relaxed);
   out.frames_in_flight = frames_in_flight_.load(std::memory_order_relaxed);
+  out.host_tier_usage = host_usage_.load(std::memory_order_relaxed);
   return out;
 }
 

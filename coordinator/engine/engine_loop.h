@@ -129,7 +129,7 @@ class EngineLoop {
   EngineStatus status_;
   std::vector<TimePoint> last_seen_;
   std::atomic<int64_t> running_{0}, waiting_again_{0};
-  std::atomic<double> kv_usage_{0.0};
+  std::atomic<double> kv_usage_{0.0}, host_usage_{0.0};
   std::atomic<int64_t> kv_blocks_held_{0}, kv_blocks_known_{0}, frames_in_flight_{0};
 
   // Engine thread.

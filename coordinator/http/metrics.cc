@@ -56,7 +56,13 @@ struct ServerMetrics::Impl {
   Gauge& waiting = gauge("vllm:num_requests_waiting", "Sequences waiting for a slot.");
   Gauge& kv_usage = gauge("vllm:kv_cache_usage_perc", "Share of KV cache blocks in use, 0 to 1.");
   Counter& prefix_queries = counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.");
-  Counter& prefix_hits = counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.");
+  Counter& prefix_hits = counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the KV cache.");
+  Counter& host_queries =
+      counter("vllm:external_prefix_cache_queries_total", "Prompt tokens that the KV cache did not have.");
+  Counter& host_hits =
+      counter("vllm:external_prefix_cache_hits_total", "Prompt tokens that came back from the ranks' host tier.");
+  Gauge& host_usage =
+      gauge("helios_host_tier_usage_perc", "Share of the host tier's blocks that hold something, 0 to 1.");
   Counter& preemptions = counter("vllm:num_preemptions_total",
                                  "Times that a sequence had to give its KV cache blocks back and wait again.");
   Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Prompt tokens processed, cached ones included.");
@@ -146,9 +152,11 @@ void ServerMetrics::on_tokens(int64_t prompt_tokens, int64_t generated_tokens) {
   impl_->generation_tokens.Increment(static_cast<double>(generated_tokens));
 }
 
-void ServerMetrics::on_prefix_lookup(int64_t prompt_tokens, int64_t cached_tokens) {
+void ServerMetrics::on_prefix_lookup(int64_t prompt_tokens, int64_t cached_tokens, int64_t host_tokens) {
   impl_->prefix_queries.Increment(static_cast<double>(prompt_tokens));
   impl_->prefix_hits.Increment(static_cast<double>(cached_tokens));
+  impl_->host_queries.Increment(static_cast<double>(prompt_tokens - cached_tokens));
+  impl_->host_hits.Increment(static_cast<double>(host_tokens));
 }
 
 void ServerMetrics::on_preempted(int64_t sequences) { impl_->preemptions.Increment(static_cast<double>(sequences)); }
@@ -197,6 +205,7 @@ std::string ServerMetrics::render(const EngineStatus& status) {
   impl_->kv_held.Set(static_cast<double>(status.kv_blocks_held));
   impl_->kv_known.Set(static_cast<double>(status.kv_blocks_known));
   impl_->in_flight.Set(static_cast<double>(status.frames_in_flight));
+  impl_->host_usage.Set(status.host_tier_usage);
   impl_->ready.Set(status.ready && !status.draining ? 1 : 0);
   for (const RankStatus& rank : status.ranks) {
     const auto labels = impl_->labels("rank", std::to_string(rank.rank.value));

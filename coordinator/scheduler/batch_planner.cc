@@ -1,6 +1,7 @@
 #include "coordinator/scheduler/batch_planner.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "common/base/check.h"
 #include "coordinator/scheduler/block_scratch.h"
@@ -102,19 +103,48 @@ class Planner {
     if (!tenancy) return false;
     const int32_t block_size = state_.blocks.block_size();
     const auto size = static_cast<int32_t>(request.tokens.size());
-    std::vector<int32_t> cached;
-    if (state_.cache && !scored_) {  // at least one token is computed: its row samples the next
-      cached = state_.cache->find(request.spec.cache_salt, std::span(request.tokens).first(size - 1));
-      scratch_.cut_taken(cached);
-    }
-    const auto num_cached = static_cast<int32_t>(cached.size());
-    const int32_t needed = blocks_for(size) - num_cached;
-    if (needed + promised_ > scratch_.num_free() - scratch_.num_free_of(cached)) return false;
-    scratch_.share(cached);
-    promised_ += needed;
-    decision_.admissions.push_back({&request, *tenancy, std::move(cached)});
+    const Found found = find(request);
+    const auto num_here = static_cast<int32_t>(found.here.size());
+    const auto num_cached = static_cast<int32_t>(found.places.size());
+    const int32_t needed = blocks_for(size) - num_here;
+    const int64_t free = scratch_.num_free() - scratch_.num_free_of(found.here);
+    if (needed + promised_ > free) return false;
+    scratch_.share(found.here);
+    decision_.admissions.push_back({&request, *tenancy, found.places, {}});
+    bring_back(decision_.admissions.back());
+    promised_ += blocks_for(size) - num_cached;
     grant({&request, *tenancy, num_cached * block_size, size - num_cached * block_size, 0, num_cached});
     return true;
+  }
+
+  /// A known prefix: all of its places, and of them the blocks that are in the KV cache or that this plan brings back.
+  struct Found {
+    std::vector<int32_t> places, here;
+  };
+
+  Found find(const RequestState& request) const {
+    Found found;
+    if (!state_.cache || scored_) return found;  // R43
+    // At least one token is computed: its row samples the next.
+    const auto computed_before = std::span(request.tokens).first(request.tokens.size() - 1);
+    found.places = state_.cache->find(request.spec.cache_salt, computed_before);
+    scratch_.cut_taken(found.places);
+    for (int32_t& place : found.places) {
+      if (const auto back = returning_.find(place); back != returning_.end()) place = back->second;
+      if (place < state_.blocks.num_blocks()) found.here.push_back(place);
+    }
+    return found;
+  }
+
+  /// Puts new blocks in the places of the host tier.
+  void bring_back(PlannedAdmission& admission) {
+    for (int32_t& place : admission.cached) {
+      if (place < state_.blocks.num_blocks()) continue;
+      const int32_t block = scratch_.take(1).front();
+      admission.returning.push_back({block, place - state_.blocks.num_blocks()});
+      returning_[place] = block;
+      place = block;
+    }
   }
 
   void plan_prompts() {
@@ -203,6 +233,7 @@ class Planner {
   Decision decision_;
   std::vector<Prompt> prompts_;
   std::vector<const RequestState*> short_;  // runs, wants a lane, and there is no block for it
+  std::unordered_map<int32_t, int32_t> returning_;  // places of the host tier to the blocks that get what they hold
   int32_t rows_left_ = 0;
   int32_t promised_ = 0;       // blocks that prefills of this and earlier plans still need
   bool turned_away_ = false;   // the first of those that wait did not fit

@@ -20,7 +20,9 @@ namespace helios {
 struct PlannedAdmission {
   const RequestState* request = nullptr;
   Tenancy tenancy;
-  std::vector<int32_t> cached;  // blocks that hold the first positions already; shared with whoever holds them
+  std::vector<int32_t> cached;  // blocks that hold the first positions; shared with whoever holds them
+  // Of those: new ones, which get what blocks of the host tier hold. In order of position.
+  std::vector<BlockCopy> returning;
 };
 
 struct PlannedLane {

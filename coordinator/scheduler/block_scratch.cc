@@ -22,7 +22,9 @@ void BlockScratch::cut_taken(std::vector<int32_t>& found) const {
               found.end());
 }
 
-bool BlockScratch::is_free(int32_t block) const { return pool_.holders(block) == 0 && !shared_.contains(block); }
+bool BlockScratch::is_free(int32_t block) const {
+  return pool_.holders(block) == 0 && !shared_.contains(block) && !taken_.contains(block);
+}
 
 int32_t BlockScratch::num_free_of(const std::vector<int32_t>& found) const {
   return static_cast<int32_t>(std::count_if(found.begin(), found.end(), [&](int32_t b) { return is_free(b); }));
@@ -31,7 +33,7 @@ int32_t BlockScratch::num_free_of(const std::vector<int32_t>& found) const {
 void BlockScratch::share(const std::vector<int32_t>& found) {
   num_free_ -= num_free_of(found);
   for (const int32_t block : found) {
-    if (pool_.holders(block) == 0) shared_.insert(block);
+    if (is_free(block)) shared_.insert(block);
   }
 }
 

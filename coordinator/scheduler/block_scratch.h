@@ -21,7 +21,7 @@ class BlockScratch {
   /// The next `count` free blocks in the pool's order; count <= num_free().
   std::vector<int32_t> take(int32_t count);
 
-  /// Cuts a found prefix before the first block that this plan has taken.
+  /// Cuts a found prefix before the first block that this plan has taken; those of the host tier are never taken.
   void cut_taken(std::vector<int32_t>& found) const;
   /// How many of `found` are free now, and would not be after share(found).
   int32_t num_free_of(const std::vector<int32_t>& found) const;

@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "common/base/check.h"
 
 namespace helios {
 
-PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size, uint64_t hash_mask)
-    : block_size_(block_size),
+PrefixCache::PrefixCache(int32_t num_blocks, int32_t block_size, int32_t num_host_blocks, uint64_t hash_mask)
+    : num_blocks_(num_blocks),
+      block_size_(block_size),
       hash_mask_(hash_mask),
-      nodes_(num_blocks),
-      tokens_(static_cast<size_t>(num_blocks) * block_size, -1) {}
+      nodes_(static_cast<size_t>(num_blocks) + num_host_blocks),
+      tokens_(nodes_.size() * block_size, -1) {}
 
 std::span<const TokenId> PrefixCache::tokens_of(int32_t block) const {
   return std::span(tokens_).subspan(static_cast<size_t>(block) * block_size_, block_size_);
@@ -53,10 +55,11 @@ PrefixCache::Chain PrefixCache::chain_of(std::span<const int32_t> found) const {
   return {static_cast<int32_t>(found.size()), found.back(), nodes_[found.back()].serial};
 }
 
-void PrefixCache::publish(Chain& chain, std::string_view salt, std::span<const TokenId> tokens,
-                          std::span<const int32_t> blocks) {
+std::vector<int32_t> PrefixCache::publish(Chain& chain, std::string_view salt, std::span<const TokenId> tokens,
+                                          std::span<const int32_t> blocks) {
+  std::vector<int32_t> left;
   const auto whole = static_cast<int32_t>(tokens.size()) / block_size_;
-  if (chain.length >= whole) return;
+  if (chain.length >= whole) return left;
   if (chain.length > 0 && nodes_[chain.block].serial != chain.serial) chain = {};  // forgotten: from the start
   while (chain.length < whole) {
     const auto mine = tokens.subspan(static_cast<size_t>(chain.length) * block_size_, block_size_);
@@ -64,9 +67,36 @@ void PrefixCache::publish(Chain& chain, std::string_view salt, std::span<const T
     if (block < 0) {
       block = blocks[chain.length];
       insert(chain, salt, mine, block);
+    } else if (block >= num_blocks_) {
+      left.push_back(block);
+      move(block, blocks[chain.length]);
+      block = blocks[chain.length];
     }
     chain = {chain.length + 1, block, nodes_[block].serial};
   }
+  return left;
+}
+
+void PrefixCache::move(int32_t from, int32_t to) {
+  HELIOS_CHECK(contains(from) && !contains(to), from, to);
+  nodes_[to] = std::exchange(nodes_[from], {});
+  const Node& node = nodes_[to];
+  std::ranges::copy(tokens_of(from), tokens_.begin() + static_cast<ptrdiff_t>(to) * block_size_);
+  const auto [begin, end] = by_hash_.equal_range(node.hash);
+  std::find_if(begin, end, [&](const auto& entry) { return entry.second == from; })->second = to;
+  if (node.prev_sibling >= 0) {
+    nodes_[node.prev_sibling].next_sibling = to;
+  } else if (node.parent >= 0) {
+    nodes_[node.parent].first_child = to;
+  }
+  if (node.next_sibling >= 0) nodes_[node.next_sibling].prev_sibling = to;
+  for (int32_t child = node.first_child; child >= 0; child = nodes_[child].next_sibling) nodes_[child].parent = to;
+}
+
+std::vector<int32_t> PrefixCache::ancestors(int32_t block) const {
+  std::vector<int32_t> above;
+  for (int32_t at = nodes_[block].parent; at >= 0; at = nodes_[at].parent) above.push_back(at);
+  return above;
 }
 
 void PrefixCache::insert(const Chain& parent, std::string_view salt, std::span<const TokenId> tokens, int32_t block) {

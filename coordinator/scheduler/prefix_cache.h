@@ -1,5 +1,7 @@
 // Token prefixes to KV cache blocks: which blocks hold the keys and values of these tokens at these positions.
 //
+// Blocks are places: [0, num_blocks) are the KV cache's, those behind them the host tier's.
+//
 // A full block's contents are a function of all tokens up to its end (and of the model; a cache lives as long as a
 // loaded core). So blocks form a tree: a node is a block, found under its parent by its own tokens; the first block of
 // a prefix is found under the request's cache salt. A hash only finds candidates: tokens, parent and salt are compared,
@@ -30,17 +32,25 @@ class PrefixCache {
   };
 
   /// `hash_mask`: which bits of a hash count; tests take some away to meet collisions.
-  PrefixCache(int32_t num_blocks, int32_t block_size, uint64_t hash_mask = ~uint64_t{0});
+  PrefixCache(int32_t num_blocks, int32_t block_size, int32_t num_host_blocks = 0,
+              uint64_t hash_mask = ~uint64_t{0});
 
-  /// The blocks of the longest known prefix of `tokens`, whole blocks only, in order of position.
+  /// The places of the longest known prefix of `tokens`, whole blocks only, in order of position.
   std::vector<int32_t> find(std::string_view salt, std::span<const TokenId> tokens) const;
 
-  /// The chain of a request that starts with these blocks, which find() gave.
+  /// The chain of a request that starts with these blocks, which hold a known prefix.
   Chain chain_of(std::span<const int32_t> found) const;
 
   /// Makes the whole blocks of `tokens`, whose keys and values are in the cache, known: blocks[i] holds positions
-  /// [i*size, (i+1)*size). Where the tree has the same prefix in another block already, that one stays.
-  void publish(Chain& chain, std::string_view salt, std::span<const TokenId> tokens, std::span<const int32_t> blocks);
+  /// [i*size, (i+1)*size). Where the tree has the same prefix in another block of the KV cache already, that one stays;
+  /// where it has it in the host tier, it moves. Returns the places of the tier that are left so.
+  std::vector<int32_t> publish(Chain& chain, std::string_view salt, std::span<const TokenId> tokens, std::span<const int32_t> blocks);
+
+  /// A known block's contents are at `to` from now on, which holds nothing known.
+  void move(int32_t from, int32_t to);
+
+  /// The places of the prefixes that a known block continues, the longest first.
+  std::vector<int32_t> ancestors(int32_t block) const;
 
   /// Takes the block's node out and all below it; returns their blocks, none when it is no node.
   std::vector<int32_t> forget(int32_t block);
@@ -65,11 +75,12 @@ class PrefixCache {
   void erase(int32_t block);
   std::span<const TokenId> tokens_of(int32_t block) const;
 
+  const int32_t num_blocks_;  // of the KV cache
   const int32_t block_size_;
   const uint64_t hash_mask_;
   uint64_t last_serial_ = 0;
-  std::vector<Node> nodes_;      // by block
-  std::vector<TokenId> tokens_;  // [num_blocks, block_size]: of blocks that are nodes
+  std::vector<Node> nodes_;      // by place
+  std::vector<TokenId> tokens_;  // [places, block_size]: of blocks that are nodes
   std::unordered_multimap<uint64_t, int32_t> by_hash_;
 };
 

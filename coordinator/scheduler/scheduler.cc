@@ -14,8 +14,7 @@ Scheduler::Scheduler(const Capabilities& capabilities, SchedulerOptions options)
     : capabilities_(capabilities),
       options_(options),
       slots_(capabilities.slot_capacity),
-      blocks_(capabilities.kv_num_blocks, capabilities.kv_block_size),
-      cache_(capabilities.kv_num_blocks, capabilities.kv_block_size) {}
+      cache_(capabilities) {}
 
 Status Scheduler::check_fits(const Capabilities& capabilities, const RequestSpec& spec) {
   if (spec.prompt.empty()) return Error{Errc::kInvalidArgument, "the prompt is empty; expected at least one token"};
@@ -53,8 +52,8 @@ void Scheduler::enqueue(RequestId id, RequestSpec spec) {
 }
 
 Decision Scheduler::plan() const {
-  return plan_batch({capabilities_, running_, waiting_, slots_, blocks_, options_.prefix_cache ? &cache_ : nullptr,
-                     last_was_scored_});
+  return plan_batch({capabilities_, running_, waiting_, slots_, cache_.blocks(),
+                     options_.prefix_cache ? &cache_.prefixes() : nullptr, last_was_scored_});
 }
 
 void Scheduler::admit(const PlannedAdmission& admission) {
@@ -62,41 +61,42 @@ void Scheduler::admit(const PlannedAdmission& admission) {
   HELIOS_CHECK(waiting_.erase(&request) == 1, request.id.value);
   running_.insert(&request);
   slots_.open(admission.tenancy, request.id);
-  for (const int32_t block : admission.cached) blocks_.share(block);
+  auto returning = admission.returning.begin();
+  for (const int32_t block : admission.cached) {
+    if (returning != admission.returning.end() && returning->block == block) {
+      cache_.bring_back(*returning++);
+    } else {
+      cache_.share(block);
+    }
+  }
   const auto cached = static_cast<int32_t>(admission.cached.size()) * capabilities_.kv_block_size;
   if (request.cached) num_waiting_again_ -= 1;
   if (!request.cached) request.cached = cached;
   request.tenancy = admission.tenancy;
   request.blocks = admission.cached;
-  request.published = cache_.chain_of(admission.cached);
+  request.published = cache_.prefixes().chain_of(admission.cached);
   request.scored = request.scores_left();
   request.prefill_end = static_cast<int32_t>(request.tokens.size());
   request.kv_planned = request.kv_known = cached;
   request.samples_planned = request.generated();
 }
 
-/// The cache forgets what the block held, and so whatever could only be found through it.
-void Scheduler::take_block(int32_t block) {
-  for (const int32_t forgotten : cache_.forget(block)) {
-    if (blocks_.holders(forgotten) == 0) blocks_.drop(forgotten);
-  }
-  blocks_.take(block);
-}
-
 void Scheduler::add_lane(const PlannedLane& lane) {
   RequestState& request = *find_mutable(lane.request->id);
   HELIOS_CHECK(lane.first_block == static_cast<int32_t>(request.blocks.size()), request.id.value);
-  for (const int32_t block : lane.new_blocks) take_block(block);
+  for (const int32_t block : lane.new_blocks) cache_.take(block);
   request.blocks.insert(request.blocks.end(), lane.new_blocks.begin(), lane.new_blocks.end());
   request.kv_planned += lane.role == LaneRole::kPrefill ? lane.rows : 1;
   request.samples_planned += lane.samples ? 1 : 0;
   request.frames_in_flight += 1;
-  HELIOS_CHECK(blocks_.blocks_for(request.kv_planned) <= static_cast<int32_t>(request.blocks.size()), request.id.value);
+  const auto num_blocks = static_cast<int32_t>(request.blocks.size());
+  HELIOS_CHECK(blocks().blocks_for(request.kv_planned) <= num_blocks, request.id.value);
   HELIOS_CHECK(request.samples_planned <= request.spec.sampling.max_tokens, request.id.value);
   HELIOS_CHECK(request.frames_in_flight <= kNumFrames, request.id.value);
 }
 
-void Scheduler::commit(const Decision& decision) {
+CacheMoves Scheduler::commit(const Decision& decision) {
+  for (const PlannedAdmission& admission : decision.admissions) cache_.begin(admission.returning);
   for (const PlannedAdmission& admission : decision.admissions) admit(admission);
   for (const PlannedLane& lane : decision.lanes) add_lane(lane);
   if (!decision.lanes.empty()) last_was_scored_ = decision.operation == Operation::kScoredPrefill;
@@ -105,6 +105,7 @@ void Scheduler::commit(const Decision& decision) {
     request.preempted = true;
     release_if_unnamed(request);
   }
+  return cache_.end();
 }
 
 void Scheduler::note_decoded(RequestId id, int32_t prompt_rows, std::span<const TokenId> tokens) {
@@ -163,9 +164,7 @@ void Scheduler::release_if_unnamed(RequestState& request) {
 void Scheduler::end_tenancy(RequestState& request) {
   slots_.close(request.tenancy->slot);
   // The end of a prefix goes before its beginning, which more requests share.
-  for (auto block = request.blocks.rbegin(); block != request.blocks.rend(); ++block) {
-    blocks_.release(*block, cache_.contains(*block));
-  }
+  for (auto block = request.blocks.rbegin(); block != request.blocks.rend(); ++block) cache_.release(*block);
   running_.erase(&request);
   request.blocks.clear();
   request.tenancy.reset();

@@ -8,8 +8,11 @@
 // in rank is preempted: it gets no more lanes, the frames in flight bring their tokens as ever, then its slot and
 // blocks are free, what it knows stays in the prefix cache, and it waits in its old place. It enters again with prompt
 // and generated tokens as its prefill, and goes on as if nothing had happened: the same tokens, the same bits (X1). A
-// request whose prompt was not scored to its end scores it again, and only what is new of it counts (R43). No text, no
-// sockets, no clock. Thread: engine.
+// request whose prompt was not scored to its end scores it again, and only what is new of it counts (R43).
+//
+// Behind the KV cache there may be a host tier: a known block that is taken for something else moves there, and comes
+// back when a request begins with its prefix, in the submission that admits it. A request that leaves between changes
+// nothing of that: the block is known in the cache from its commit on. No text, no sockets, no clock. Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +24,9 @@
 #include "common/base/result.h"
 #include "common/contract/core_manifest.h"
 #include "coordinator/scheduler/batch_planner.h"
-#include "coordinator/scheduler/block_pool.h"
-#include "coordinator/scheduler/prefix_cache.h"
 #include "coordinator/scheduler/request_state.h"
 #include "coordinator/scheduler/slot_table.h"
+#include "coordinator/scheduler/tiered_cache.h"
 
 namespace helios {
 
@@ -47,8 +49,9 @@ class Scheduler {
   /// without lanes is no submission, but has to be committed.
   Decision plan() const;
 
-  /// Makes the decision so: slots, blocks, planned counts, one more frame in flight for every lane's request.
-  void commit(const Decision& decision);
+  /// Makes the decision so: slots, blocks, planned counts, one more frame in flight for every lane's request. What the
+  /// decision's submission has to copy for it, none when that has no lanes.
+  CacheMoves commit(const Decision& decision);
 
   /// What a decoded lane of a request that has not left brought. `prompt_rows`: the lane's, 0 for decode. `tokens`:
   /// those that were emitted. Whole blocks of known positions become findable.
@@ -77,15 +80,14 @@ class Scheduler {
   /// Of those that wait: preempted ones.
   int64_t num_waiting_again() const { return num_waiting_again_; }
   const SlotTable& slots() const { return slots_; }
-  const BlockPool& blocks() const { return blocks_; }
-  const PrefixCache& cache() const { return cache_; }
+  const BlockPool& blocks() const { return cache_.blocks(); }
+  const TieredCache& cache() const { return cache_; }
   const Capabilities& capabilities() const { return capabilities_; }
 
  private:
   RequestState* find_mutable(RequestId id);
   void admit(const PlannedAdmission& admission);
   void add_lane(const PlannedLane& lane);
-  void take_block(int32_t block);
   void publish(RequestState& request);
   void release_if_unnamed(RequestState& request);
   void end_tenancy(RequestState& request);
@@ -93,8 +95,7 @@ class Scheduler {
   const Capabilities capabilities_;
   const SchedulerOptions options_;
   SlotTable slots_;
-  BlockPool blocks_;
-  PrefixCache cache_;
+  TieredCache cache_;
   std::unordered_map<RequestId, std::unique_ptr<RequestState>> requests_;
   RequestQueue waiting_, running_;
   bool last_was_scored_ = false;  // the last submission

@@ -122,6 +122,7 @@ class ScriptedRank {
     if (!socket.connect(options_.endpoint)) return;
     slots_.resize(options_.core.slot_capacity);
     cache_.assign(static_cast<size_t>(options_.core.kv_num_blocks) * options_.core.kv_block_size, -1);
+    host_.assign(static_cast<size_t>(options_.core.host_num_blocks) * options_.core.kv_block_size, -1);
     Clock::time_point next_beat{};
     while (!stop_ && !aborted_ && !drained_) {
       ZmqSocket* const sockets[] = {&socket};
@@ -217,7 +218,21 @@ class ScriptedRank {
     send(socket, MessageKind::kCompletion, encode_completion(completion));
   }
 
+  /// From a block is taken what it held: who still reads it there gets wrong tokens.
+  void move_blocks(const Submission& s) {
+    const int32_t size = options_.core.kv_block_size;
+    const auto move = [size](std::vector<TokenId>& to, int32_t to_block, std::vector<TokenId>& from, int32_t block) {
+      for (int32_t i = 0; i < size; ++i) {
+        TokenId& token = from.at(static_cast<size_t>(block) * size + i);
+        to.at(static_cast<size_t>(to_block) * size + i) = std::exchange(token, -1);
+      }
+    };
+    for (const BlockCopy& c : s.blocks_out) move(host_, c.host_block, cache_, c.block);
+    for (const BlockCopy& c : s.blocks_in) move(cache_, c.block, host_, c.host_block);
+  }
+
   Completion execute(const Submission& s) {
+    move_blocks(s);
     for (const SlotAdmission& admission : s.admissions) {
       slots_.at(admission.slot.value) = Slot{.epoch = admission.epoch,
                                              .sampling = admission.sampling,
@@ -368,7 +383,7 @@ class ScriptedRank {
   uint64_t last_sequence_ = 0;
   bool faulty_ = false;  // has said so, and does nothing more
   std::vector<Slot> slots_;
-  std::vector<TokenId> cache_;  // [blocks, block size]
+  std::vector<TokenId> cache_, host_;  // [blocks, block size]
   std::thread thread_;  // last: runs while the rest lives
 };
 

@@ -13,6 +13,7 @@ struct SmallCoreOptions {
   int32_t prefill_chunk = 8;
   int32_t kv_block_size = 4;
   int32_t kv_num_blocks = 64;
+  int32_t host_num_blocks = 0;
   bool logprobs = true;  // false: a core without the logprob buffers (R34)
   bool prompt_scoring = false;  // scored prefill's buffers and graphs (R45)
 };
@@ -29,7 +30,8 @@ inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
                  .token_capacity = kT,
                  .prefill_chunk = options.prefill_chunk,
                  .kv_block_size = options.kv_block_size,
-                 .kv_num_blocks = options.kv_num_blocks};
+                 .kv_num_blocks = options.kv_num_blocks,
+                 .host_num_blocks = options.host_num_blocks};
   m.buffers.push_back(
       {std::string(buffer_name::kRecords), BufferDtype::kInt64, {kNumFrames, capacity, record_words(kT)}});
   std::vector<ValueSource> bindings{ValueSource::kLaneSlots};

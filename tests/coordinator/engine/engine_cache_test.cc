@@ -68,6 +68,41 @@ TEST_F(EngineCacheTest, AnotherSaltFindsNothing) {
   EXPECT_EQ(observer_.found_cached, 20);
 }
 
+TEST_F(EngineCacheTest, WhatLeftTheCacheComesBackFromTheHostTier) {  // X1
+  core_.kv_num_blocks = 12;
+  core_.host_num_blocks = 40;
+  start_ready();
+  SequenceRequest r = request(23, 12, 3);
+  r.logprobs = true;
+  r.num_logprobs = 5;
+  const auto run = [&](const SequenceRequest& one, Client& client) {
+    ASSERT_TRUE(client.submit(*engine_, {one}).ok());
+    expect_complete(one, client.wait()[0]);
+  };
+  Client first, again, salted;
+  run(r, first);
+  for (uint64_t i = 4; i < 8; ++i) {  // each takes nine of the twelve blocks
+    Client other;
+    SequenceRequest another = request(30, 4, i);
+    another.cache_salt = std::to_string(i);
+    run(another, other);
+  }
+  run(r, again);
+  EXPECT_EQ(again.stream(0).cached_tokens(), 20);  // five blocks of four
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(first.outcome(0).tokens[i].logprobs->chosen, again.outcome(0).tokens[i].logprobs->chosen);
+    EXPECT_EQ(first.outcome(0).tokens[i].logprobs->alternatives, again.outcome(0).tokens[i].logprobs->alternatives);
+  }
+  r.cache_salt = "mine";
+  run(r, salted);
+  EXPECT_EQ(salted.stream(0).cached_tokens(), 0) << "another salt finds nothing in the tier either";
+  EXPECT_GT(engine_->status().host_tier_usage, 0.0);
+  expect_idle();
+  engine_.reset();
+  EXPECT_EQ(observer_.found_cached, 0);
+  EXPECT_EQ(observer_.found_on_host, 20);
+}
+
 TEST_F(EngineCacheTest, TheCacheCanBeTurnedOff) {
   config_.prefix_cache = false;
   start_ready();
@@ -84,6 +119,7 @@ TEST_F(EngineCacheTest, TheCacheCanBeTurnedOff) {
 
 TEST_F(EngineCacheTest, PreemptedSequencesGetTheSameTokensAndLogprobs) {  // X1
   make_crowded();
+  core_.host_num_blocks = 30;
   start_ready();
   const auto requests = mixed_requests(60);
   Client client;
@@ -155,6 +191,7 @@ TEST_F(EngineCacheTest, AUrgentRequestIsServedBeforeThoseThatWait) {
 
 TEST_F(EngineCacheTest, CancelsAtEveryStageLeaveNothingBehind) {
   make_crowded();
+  core_.host_num_blocks = 20;  // some leave while their prefix is on its way back
   start_ready();
   std::mt19937 random(3);
   for (int round = 0; round < 12; ++round) {

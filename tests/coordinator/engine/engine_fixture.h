@@ -34,7 +34,9 @@ inline bool eventually(const std::function<bool()>& condition) {
 class CountingObserver final : public EngineObserver {
  public:
   void on_tokens(int64_t prompt, int64_t generated) override { prompt_tokens += prompt, generated_tokens += generated; }
-  void on_prefix_lookup(int64_t prompt, int64_t cached) override { looked_up += prompt, found_cached += cached; }
+  void on_prefix_lookup(int64_t prompt, int64_t cached, int64_t host) override {
+    looked_up += prompt, found_cached += cached, found_on_host += host;
+  }
   void on_preempted(int64_t sequences) override { preempted += sequences; }
   void on_first_token(double queue, double ttft) override {
     EXPECT_GE(queue, 0.0);
@@ -54,7 +56,7 @@ class CountingObserver final : public EngineObserver {
 
   std::atomic<int64_t> records{0}, payload_received{0};
   std::atomic<int64_t> prompt_tokens{0}, generated_tokens{0}, first_tokens{0}, inter_tokens{0};
-  std::atomic<int64_t> looked_up{0}, found_cached{0}, preempted{0};
+  std::atomic<int64_t> looked_up{0}, found_cached{0}, found_on_host{0}, preempted{0};
   std::atomic<int> finished{0}, cancelled{0}, failed{0}, requesting_frames{0}, plain_frames{0};
 };
 

@@ -33,7 +33,7 @@ TEST(PrefixCache, GrowsAChainAsItsTokensBecomeKnown) {
 }
 
 TEST(PrefixCache, OtherSaltsDoNotMeet) {
-  PrefixCache cache(10, 2, 0);  // not even when their hashes do
+  PrefixCache cache(10, 2, 0, 0);  // not even when their hashes do
   PrefixCache::Chain a, b;
   cache.publish(a, "alice", Tokens{1, 2, 3, 4}, Blocks{0, 1});
   EXPECT_EQ(cache.find("bob", Tokens{1, 2, 3, 4}), Blocks{});
@@ -74,7 +74,7 @@ TEST(PrefixCache, WhatIsForgottenTakesItsDescendantsAlong) {
 void check_against_map(uint64_t mask, uint32_t seed) {
   std::mt19937 random(seed);
   constexpr int kBlocks = 24, kSize = 2;
-  PrefixCache cache(kBlocks, kSize, mask);
+  PrefixCache cache(kBlocks, kSize, 0, mask);
   std::map<std::pair<std::string, Tokens>, int32_t> known;  // (salt, whole prefix) to block
   std::vector<bool> used(kBlocks, false);
   const auto tokens_of = [&] {

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 #include <map>
 #include <random>
@@ -31,7 +32,25 @@ class ModelDevice {
   explicit ModelDevice(const Capabilities& core)
       : block_size_(core.kv_block_size),
         cache_(static_cast<size_t>(core.kv_num_blocks) * core.kv_block_size, kNothing),
+        host_(static_cast<size_t>(core.host_num_blocks) * core.kv_block_size, kNothing),
         slots_(core.slot_capacity) {}
+
+  /// A submission's copies, before its step.
+  void move(const CacheMoves& moves) {
+    const auto copy = [&](std::vector<TokenId>& to, int32_t to_block, std::vector<TokenId>& from, int32_t from_block) {
+      for (int32_t i = 0; i < block_size_; ++i) {
+        TokenId& token = from.at(static_cast<size_t>(from_block) * block_size_ + i);
+        EXPECT_NE(token, kNothing) << "a block that was never whole";
+        to.at(static_cast<size_t>(to_block) * block_size_ + i) = token;
+        token = kNothing;  // whoever still reads it there finds out
+      }
+    };
+    for (const BlockCopy& c : moves.out) copy(host_, c.host_block, cache_, c.block);
+    for (const BlockCopy& c : moves.in) copy(cache_, c.block, host_, c.host_block);
+  }
+
+  /// The blocks that a lane's slot can read or write.
+  const std::vector<int32_t>& table(SlotIndex slot) const { return slots_[slot.value].table; }
 
   /// The token that each lane emits, kNothing for a prompt chunk that does not sample.
   std::vector<TokenId> execute(const Decision& decision) {
@@ -74,7 +93,7 @@ class ModelDevice {
   }
 
   const int32_t block_size_;
-  std::vector<TokenId> cache_;
+  std::vector<TokenId> cache_, host_;
   std::vector<Slot> slots_;
 };
 
@@ -83,6 +102,7 @@ struct Traffic {
   double scored = 0.0;
   int priorities = 3, burst = 1;
   bool prefix_cache = true;
+  bool calm = false;  // equal priorities, and nobody pauses, leaves early or is scored: the admission's promise holds
 };
 
 class Simulation {
@@ -117,6 +137,9 @@ class Simulation {
   size_t most_running() const { return most_running_; }
   int64_t scored_rows() const { return scored_rows_; }
   int suppressed() const { return suppressed_; }
+  int64_t moved_out() const { return moved_out_; }
+  int64_t moved_in() const { return moved_in_; }
+  int most_preempted() const { return most_preempted_; }
 
  private:
   struct Alive {
@@ -126,12 +149,15 @@ class Simulation {
     bool paused = false;
     bool scored = false;
     int32_t scores = 0;  // positions whose scores were handed on
+    int32_t samples_then = 0;  // planned when it was admitted last
+    int preempted = 0;
   };
   struct Flight {
     std::vector<RequestId> requests;
     std::vector<Tenancy> tenancies;
     std::vector<int32_t> starts, rows;
     std::vector<TokenId> emitted;
+    std::set<int32_t> blocks;  // that its lanes can read or write
     bool scored = false;
   };
 
@@ -202,6 +228,7 @@ class Simulation {
     for (const PlannedAdmission& admission : decision.admissions) {
       ASSERT_TRUE(epochs_.emplace(admission.tenancy.slot, admission.tenancy.epoch).second) << "an epoch twice";
       cached_ += static_cast<int64_t>(admission.cached.size());
+      alive_[admission.request->id].samples_then = admission.request->generated();
     }
     for (const PlannedLane& lane : decision.lanes) {
       ASSERT_TRUE(slots.insert(lane.tenancy.slot.value).second) << "two lanes for a slot";
@@ -218,12 +245,52 @@ class Simulation {
       flight.rows.push_back(lane.rows);
     }
     ASSERT_LE(rows, core_.prefill_chunk);
-    preemptions_ += static_cast<int>(decision.preemptions.size());
+    check_preemptions(decision);
     flight.scored = decision.operation == Operation::kScoredPrefill;
+    const CacheMoves moves = scheduler_.commit(decision);
+    check_moves(decision, moves);
+    device_.move(moves);
     flight.emitted = device_.execute(decision);
-    scheduler_.commit(decision);
+    for (const Tenancy& tenancy : flight.tenancies) {
+      const auto& table = device_.table(tenancy.slot);
+      flight.blocks.insert(table.begin(), table.end());
+    }
     if (!decision.lanes.empty()) flights_.push_back(std::move(flight));
     most_running_ = std::max(most_running_, decision.lanes.size());
+  }
+
+  /// The admission's promise: who is preempted has generated a block of tokens since it came, for which steps may have
+  /// been planned only.
+  void check_preemptions(const Decision& decision) {
+    preemptions_ += static_cast<int>(decision.preemptions.size());
+    for (const RequestState* request : decision.preemptions) {
+      const auto it = alive_.find(request->id);
+      ASSERT_NE(it, alive_.end());
+      most_preempted_ = std::max(most_preempted_, ++it->second.preempted);
+      if (!traffic_.calm) continue;
+      ASSERT_GE(request->samples_planned - it->second.samples_then, core_.kv_block_size) << "let in to be preempted";
+      ASSERT_LE(it->second.preempted * core_.kv_block_size, request->spec.sampling.max_tokens);
+    }
+  }
+
+  /// Copies name blocks that no frame in flight touches, each once, and the tier's own as declared.
+  void check_moves(const Decision& decision, const CacheMoves& moves) {
+    ASSERT_TRUE(!decision.lanes.empty() || (moves.out.empty() && moves.in.empty())) << "copies without a submission";
+    std::set<int32_t> out, in, host;
+    for (const BlockCopy& c : moves.out) {
+      ASSERT_TRUE(out.insert(c.block).second && host.insert(c.host_block).second) << "twice";
+    }
+    for (const BlockCopy& c : moves.in) {
+      ASSERT_TRUE(in.insert(c.block).second && host.insert(c.host_block).second) << "twice, or given away and read";
+    }
+    for (const int32_t block : host) ASSERT_LT(block, core_.host_num_blocks);
+    for (const Flight& flight : flights_) {
+      for (const std::set<int32_t>* named : {&out, &in}) {
+        for (const int32_t block : *named) ASSERT_FALSE(flight.blocks.contains(block)) << "a lane in flight names it";
+      }
+    }
+    moved_out_ += static_cast<int64_t>(out.size());
+    moved_in_ += static_cast<int64_t>(in.size());
   }
 
   /// R43: what still has scores to give advances in scored prefills and nowhere else, from position zero on.
@@ -302,6 +369,11 @@ class Simulation {
     for (int32_t block = 0; block < core_.kv_num_blocks; ++block) {
       ASSERT_EQ(scheduler_.blocks().holders(block), holders.contains(block) ? holders[block] : 0);
     }
+    int64_t on_host = 0;
+    for (int32_t h = 0; h < core_.host_num_blocks; ++h) {
+      on_host += scheduler_.cache().prefixes().contains(core_.kv_num_blocks + h);
+    }
+    ASSERT_EQ(on_host, scheduler_.cache().host_used());
   }
 
   std::mt19937 random_;
@@ -316,10 +388,12 @@ class Simulation {
   int64_t cached_ = 0;
   size_t most_running_ = 0;
   int64_t scored_rows_ = 0;
+  int64_t moved_out_ = 0, moved_in_ = 0;
+  int most_preempted_ = 0;
   int suppressed_ = 0;  // scored chunks that repeated positions, after a preemption
 };
 
-Capabilities core(int slots, int chunk, int blocks) {
+Capabilities core(int slots, int chunk, int blocks, int host_blocks = 0) {
   return {.vocab_size = 100,
           .max_model_len = 48,
           .slot_capacity = slots,
@@ -327,6 +401,7 @@ Capabilities core(int slots, int chunk, int blocks) {
           .prefill_chunk = chunk,
           .kv_block_size = 4,
           .kv_num_blocks = blocks,
+          .host_num_blocks = host_blocks,
           .max_logprobs = 20,
           .logprob_token_ids = true,
           .prompt_scoring = true};
@@ -355,7 +430,7 @@ TEST(SchedulerProperties, HoldWithAFewBlocksForManyAndImpatientClients) {
                           {.arrive = 0.9, .cancel = 0.05, .pause = 0.3, .priorities = 2});
     simulation.run(120);
     if (HasFatalFailure()) return;
-    EXPECT_GT(simulation.preemptions(), 20);
+    EXPECT_GT(simulation.preemptions(), 10);
   }
 }
 
@@ -375,11 +450,28 @@ TEST(SchedulerProperties, HoldWithScoredPromptsAmongTheOthers) {  // R43
   EXPECT_GT(suppressed, 10);
 }
 
+TEST(SchedulerProperties, HoldWithAHostTierOfAnySize) {
+  int64_t out = 0, in = 0;
+  for (uint32_t seed = 1; seed <= 24; ++seed) {
+    SCOPED_TRACE(seed);
+    const int host_blocks = std::array{1, 5, 17, 60}[seed % 4];
+    Simulation simulation(seed, core(1 + seed % 6, 1 + 7 * (seed % 4), 12 + 4 * (seed % 4), host_blocks),
+                          {.cancel = seed % 3 == 0 ? 0.05 : 0.01, .scored = seed % 5 == 0 ? 0.3 : 0.0});
+    simulation.run(80);
+    if (HasFatalFailure()) return;
+    out += simulation.moved_out();
+    in += simulation.moved_in();
+  }
+  EXPECT_GT(out, 1000);
+  EXPECT_GT(in, 300);
+}
+
 TEST(SchedulerProperties, HoldFor64And512AtOnce) {
   for (const int slots : {64, 512}) {
     SCOPED_TRACE(slots);
-    Simulation simulation(11, core(slots, 2048, slots * 3 / 2),
-                          {.arrive = 1.0, .cancel = 0.1, .pause = 0.02, .burst = 100});
+    Capabilities crowd = core(slots, 2048, slots * 3 / 2, slots);
+    crowd.max_model_len = 160;
+    Simulation simulation(11, crowd, {.arrive = 1.0, .cancel = 0.1, .pause = 0.02, .burst = 100});
     simulation.run(slots + slots / 4);
     if (HasFatalFailure()) return;
     EXPECT_GT(simulation.most_running(), static_cast<size_t>(slots) / 8);

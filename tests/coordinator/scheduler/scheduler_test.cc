@@ -293,7 +293,7 @@ TEST(Scheduler, WithoutAPrefixCacheNothingIsFound) {
   for (int i = 0; i < 3; ++i) whole_step(scheduler);
   scheduler.enqueue(RequestId(2), request(12, 2));
   EXPECT_TRUE(scheduler.plan().admissions[0].cached.empty());
-  EXPECT_EQ(scheduler.cache().size(), 0);
+  EXPECT_EQ(scheduler.cache().prefixes().size(), 0);
 }
 
 /// Two requests of 8 + 20 tokens on seven blocks of four: 28 positions.
