@@ -11,6 +11,9 @@ namespace {
 
 constexpr int32_t kMinShare = 16;  // rows; a smaller part of a prompt is not worth a step's overhead
 
+/// The most steps that `rows` prompt rows may take, when every other step's rows go to whom ranks behind them.
+int64_t steps_for(int64_t rows, int32_t rows_per_step) { return 2 * (rows + rows_per_step - 1) / rows_per_step; }
+
 class Planner {
  public:
   /// `scored`: a step of scored prompts, else of all the others.
@@ -108,7 +111,7 @@ class Planner {
     const auto num_cached = static_cast<int32_t>(found.places.size());
     const int32_t needed = blocks_for(size) - num_here;
     const int64_t free = scratch_.num_free() - scratch_.num_free_of(found.here);
-    if (needed + promised_ > free) return false;
+    if (needed + promised_ + growth_before(request, size - num_cached * block_size) > free) return false;
     scratch_.share(found.here);
     decision_.admissions.push_back({&request, *tenancy, found.places, {}});
     bring_back(decision_.admissions.back());
@@ -145,6 +148,32 @@ class Planner {
       returning_[place] = block;
       place = block;
     }
+  }
+
+  /// Blocks, beyond those of prefills, that the entrant and whoever runs and ranks before it may take until the entrant
+  /// has computed its rows and generated a block of tokens.
+  int64_t growth_before(const RequestState& entrant, int32_t rows) const {
+    int64_t prompt_rows = rows;
+    for (const RequestState* r : state_.running) {
+      if (r->prefilling()) prompt_rows += r->prefill_end - r->kv_planned;
+    }
+    const int64_t horizon = steps_for(prompt_rows, mixed_prompt_rows(state_.capabilities.prefill_chunk)) +
+                            state_.blocks.block_size();
+    const auto growth = [&](const RequestState& r, int64_t end, int64_t blocks) {
+      const int64_t most = int64_t{r.prompt_size} + r.spec.sampling.max_tokens;
+      const int64_t then = blocks_for(std::min(end + horizon, most));
+      return std::max<int64_t>(0, then - std::max<int64_t>(blocks, blocks_for(end)));
+    };
+    const auto size = static_cast<int64_t>(entrant.tokens.size());
+    int64_t sum = growth(entrant, size, 0);
+    for (const RequestState* r : state_.running) {
+      if (!r->runs() || r->paused || !RunsBefore()(r, &entrant)) continue;
+      sum += growth(*r, std::max(r->kv_planned, r->prefill_end), num_blocks(*r));
+    }
+    for (const PlannedAdmission& a : decision_.admissions) {
+      sum += growth(*a.request, static_cast<int64_t>(a.request->tokens.size()), 0);
+    }
+    return sum;
   }
 
   void plan_prompts() {

@@ -63,7 +63,11 @@ int32_t mixed_prompt_rows(int32_t prefill_chunk);
 /// Order and fairness:
 /// - Requests rank by priority, then by arrival, wherever they are. Of those that wait, the first is never overtaken:
 ///   when it does not fit, nobody behind it enters, so a large request cannot starve. A paused one is passed by.
-/// - A request enters when the blocks of its whole prefill fit beside those that running prefills still need.
+/// - A request enters when the blocks of its whole prefill fit beside those that running prefills still need, and with
+///   them those that it and whoever ranks before it may take until it has generated a block of tokens. So nobody is let
+///   in to be preempted at once: unless somebody who ranks before it enters later, a tenancy leaves at least one whole
+///   block more in the prefix cache than it found, and a request is preempted at most once for each block that it
+///   generates. Nothing is kept for paused requests.
 /// - A prompt that cannot finish in this step takes half of the rows left when others can use them: short prompts do
 ///   not wait for a long one to end, and the long one keeps half the speed.
 /// - Who cannot get a block takes one from the last in rank: that one is preempted, unless blocks are about to come

@@ -466,6 +466,22 @@ TEST(SchedulerProperties, HoldWithAHostTierOfAnySize) {
   EXPECT_GT(in, 300);
 }
 
+// No livelock, and no ping-pong: every tenancy gives at least a block of tokens before it has to give way.
+TEST(SchedulerProperties, NobodyIsLetInToBePreemptedAtOnce) {
+  int preemptions = 0, most = 0;
+  for (uint32_t seed = 1; seed <= 24; ++seed) {
+    SCOPED_TRACE(seed);
+    Simulation simulation(seed, core(2 + seed % 8, 8 + 8 * (seed % 4), 12 + 3 * (seed % 5), seed % 3 == 0 ? 20 : 0),
+                          {.arrive = 0.8, .cancel = 0.0, .pause = 0.0, .priorities = 1, .calm = true});
+    simulation.run(60);
+    if (HasFatalFailure()) return;
+    preemptions += simulation.preemptions();
+    most = std::max(most, simulation.most_preempted());
+  }
+  EXPECT_GT(preemptions, 50) << "the load must be too much";
+  EXPECT_LE(most, 48 / 2 / 4);
+}
+
 TEST(SchedulerProperties, HoldFor64And512AtOnce) {
   for (const int slots : {64, 512}) {
     SCOPED_TRACE(slots);

@@ -296,12 +296,12 @@ TEST(Scheduler, WithoutAPrefixCacheNothingIsFound) {
   EXPECT_EQ(scheduler.cache().prefixes().size(), 0);
 }
 
-/// Two requests of 8 + 20 tokens on seven blocks of four: 28 positions.
+/// Two requests of 8 + 20 tokens on eight blocks of four: 32 positions.
 class Crowded : public ::testing::Test {
  protected:
   static Capabilities core() {
     Capabilities c = small_core();
-    c.kv_num_blocks = 7;
+    c.kv_num_blocks = 8;
     c.prefill_chunk = 32;
     return c;
   }
