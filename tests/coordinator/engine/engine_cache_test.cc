@@ -121,7 +121,8 @@ TEST_F(EngineCacheTest, PreemptedSequencesGetTheSameTokensAndLogprobs) {  // X1
   make_crowded();
   core_.host_num_blocks = 30;
   start_ready();
-  const auto requests = mixed_requests(60);
+  auto requests = mixed_requests(60);
+  for (SequenceRequest& r : requests) r.sampling.max_tokens += 16;  // who is let in has room for a block or two
   Client client;
   ASSERT_TRUE(client.submit(*engine_, requests).ok());
   const auto& outcomes = client.wait();
@@ -217,11 +218,12 @@ TEST_P(EngineCrowdTest, ManyAtOnceFinishOnTooFewBlocks) {
   const int slots = GetParam();
   core_.slot_capacity = slots;
   core_.prefill_chunk = 4096;
-  core_.kv_num_blocks = slots * 2;  // eight positions each, of up to 64
+  core_.max_model_len = 128;
+  core_.kv_num_blocks = slots * 2;  // eight positions each, of up to 124
   ASSERT_NO_FATAL_FAILURE(start_ready());
   std::vector<SequenceRequest> requests;
   for (int i = 0; i < slots; ++i) {
-    requests.push_back(request(1 + i % 30, 1 + (i * 7) % 34, static_cast<uint64_t>(i)));
+    requests.push_back(request(1 + i % 30, 61 + (i * 7) % 34, static_cast<uint64_t>(i)));
   }
   Client client;
   ASSERT_TRUE(client.submit(*engine_, requests).ok());

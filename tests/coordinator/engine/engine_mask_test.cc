@@ -83,7 +83,7 @@ TEST_F(EngineMaskTest, MaskedSequencesKeepToTheirGrammarsBesideOthersThatRunAhea
   for (const char* source : kSources) grammars.push_back(regex(source));
   std::vector<SequenceRequest> requests;
   for (int i = 0; i < 60; ++i) {
-    SequenceRequest r = request(1 + i * 7 % 24, 1 + i * 5 % 24, static_cast<uint64_t>(i % 20));
+    SequenceRequest r = request(1 + i * 7 % 24, 1 + i * 7 % 40, static_cast<uint64_t>(i % 20));
     r.logprobs = i % 3 == 0;
     r.num_logprobs = r.logprobs ? 4 : 0;
     requests.push_back(i % 2 ? r : masked(r, grammars[static_cast<size_t>(i) / 2 % 4]));

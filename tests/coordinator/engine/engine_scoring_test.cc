@@ -117,12 +117,12 @@ TEST_F(EngineScoringTest, ScoredAndUnscoredRequestsShareTheEngineButNoGraph) {  
 
 TEST_F(EngineScoringTest, PreemptionInTheMiddleRepeatsNothingAndLosesNothing) {  // R43, X1
   core_.slot_capacity = 6;
-  core_.kv_num_blocks = 14;  // 56 positions, where each sequence may want 48
+  core_.kv_num_blocks = 14;  // 56 positions, where each sequence may want 55
   start_ready();
   std::mt19937 random(5);
   std::vector<SequenceRequest> requests;
   for (int i = 0; i < 60; ++i) {
-    requests.push_back(scored_request(1 + static_cast<int>(random() % 36), static_cast<int>(random() % 12), 2, i));
+    requests.push_back(scored_request(1 + static_cast<int>(random() % 28), static_cast<int>(random() % 28), 2, i));
     requests.back().priority = static_cast<int64_t>(random() % 3);
   }
   Client client;
