@@ -17,7 +17,7 @@ constexpr int kMaxThreads = 1024, kMaxRounds = 1000;
 struct Flags {
   std::optional<std::string> model, dtype;
   std::optional<int> nproc, threads, rounds;
-  bool prompt_logprobs = false, json = false, help = false;
+  bool prompt_logprobs = false, plain = false, json = false, help = false;
 };
 
 Error invalid(std::string message) { return Error{Errc::kInvalidArgument, std::move(message), {}}; }
@@ -36,6 +36,7 @@ Result<Flags> read_flags(int argc, const char* const* argv) {
   option(all, "rounds", flags.rounds);
   option(all, "dtype", flags.dtype);
   all.add_options()("prompt-logprobs", po::bool_switch(&flags.prompt_logprobs));
+  all.add_options()("plain", po::bool_switch(&flags.plain));
   all.add_options()("json", po::bool_switch(&flags.json));
   all.add_options()("help,h", po::bool_switch(&flags.help));
   const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
@@ -83,7 +84,11 @@ Result<BenchArguments> parse_bench_arguments(int argc, const char* const* argv) 
   if (!flags.model || flags.model->empty()) return invalid("--model DIR is missing: a Hugging Face model directory");
   options.model_dir = *flags.model;
   options.json = flags.json;
-  options.prompt_logprobs = flags.prompt_logprobs;
+  if (flags.prompt_logprobs && flags.plain) {
+    return invalid("--plain and --prompt-logprobs: expected one of them, each chooses the work");
+  }
+  if (flags.prompt_logprobs) options.contents = BenchContents::kScored;
+  if (flags.plain) options.contents = BenchContents::kPlain;
   options.ranks = flags.nproc.value_or(1);
   if (options.ranks != 1 && options.ranks != 2 && options.ranks != 4 && options.ranks != 8) {
     return invalid(fmt::format("--nproc: expected 1, 2, 4 or 8, found {}", options.ranks));
@@ -110,7 +115,7 @@ std::string bench_help() {
   return "helios-bench --model DIR [flags]\n"
          "\n"
          "Measures prefill and decode of a model on this machine's CPU, without HTTP: tokens per second, bytes moved,\n"
-         "and their share of the read bandwidth and FMA peak that it measures first, with as many threads.\n"
+         "and their share of the read bandwidth and FMA peak that it measures between rounds, with as many threads.\n"
          "\n"
          "  --model DIR      Hugging Face directory: config.json and safetensors. Required\n"
          "  --nproc N        rank processes, tensor parallel: 1, 2, 4 or 8 (1)\n"
@@ -118,6 +123,7 @@ std::string bench_help() {
          "  --rounds N       rounds of all work; each figure is the median (5)\n"
          "  --dtype D        auto: the checkpoint's own precision; float32; bfloat16: matrix inputs rounded too "
          "(auto)\n"
+         "  --plain          prefill and greedy decode without logprobs alone\n"
          "  --prompt-logprobs  instead: prefill of 128, 512 and 2048 tokens, ordinary and scored, and their ratio\n"
          "  --json           one JSON object a line instead of the table\n"
          "  -h, --help       this\n"

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/base/result.h"
+#include "worker/bench/bench_plan.h"
 #include "worker/replay/executor.h"
 
 namespace helios {
@@ -14,7 +15,7 @@ struct BenchOptions {
   int threads = 1;  // a rank; resolved: at least 1
   int rounds = 5;   // the median of so many
   ComputeDtype dtype = ComputeDtype::kAuto;
-  bool prompt_logprobs = false;  // scored prefill beside ordinary prefill, and nothing else
+  BenchContents contents = BenchContents::kAll;
   bool json = false;
 };
 

@@ -23,9 +23,9 @@ double cache_bytes(const ModelConfig& c, int ranks) {
 
 }  // namespace
 
-std::vector<BenchWork> bench_plan(const ModelConfig& config, bool prompt_logprobs) {
+std::vector<BenchWork> bench_plan(const ModelConfig& config, BenchContents contents) {
   std::vector<BenchWork> plan;
-  if (prompt_logprobs) {
+  if (contents == BenchContents::kScored) {
     for (const int tokens : {128, 512, 2048}) {
       if (tokens > config.max_positions) continue;
       for (const bool scored : {false, true}) plan.push_back({.prefill = true, .scored = scored, .tokens = tokens});
@@ -37,6 +37,10 @@ std::vector<BenchWork> bench_plan(const ModelConfig& config, bool prompt_logprob
   }
   if (kBenchContext + kBenchSteps > config.max_positions) return plan;
   for (const int batch : {1, 4, 16}) {
+    if (contents == BenchContents::kPlain) {
+      plan.push_back({.tokens = batch * kBenchSteps, .batch = batch});
+      continue;
+    }
     for (const int logprobs : {0, kMaxNaturalAlternatives}) {
       plan.push_back({.tokens = batch * kBenchSteps, .batch = batch, .logprobs = logprobs});
     }

@@ -23,9 +23,14 @@ struct BenchWork {
   bool sampled = false;  // temperature 1 through top-k, top-p and min-p; else greedy
 };
 
-/// All work that fits the model's context, in the order of a round. `prompt_logprobs`: prefill alone, ordinary and
-/// scored side by side; else ordinary prefill and decode.
-std::vector<BenchWork> bench_plan(const ModelConfig& config, bool prompt_logprobs = false);
+enum class BenchContents {
+  kAll,     // ordinary prefill; decode without and with logprobs, and filtered
+  kPlain,   // ordinary prefill; greedy decode without logprobs
+  kScored,  // prefill alone, ordinary and scored side by side
+};
+
+/// All work that fits the model's context, in the order of a round.
+std::vector<BenchWork> bench_plan(const ModelConfig& config, BenchContents contents = BenchContents::kAll);
 
 /// Of one round of the work on all ranks together.
 struct BenchCost {

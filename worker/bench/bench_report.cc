@@ -7,21 +7,21 @@
 namespace helios {
 namespace {
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 const char* work_name(const BenchWork& work) { return work.scored ? "scored" : work.prefill ? "prefill" : "decode"; }
 
 const char* sampling_name(const BenchWork& work) { return work.sampled ? "filtered" : "greedy"; }
 
 }  // namespace
 
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 BenchFigure bench_figure(const BenchWork& work, const BenchCost& cost, const MachineLimits& limits,
                          std::vector<double> seconds, const BenchWords& words) {
-  const double time = median(std::move(seconds));
+  const double time = median_of(std::move(seconds));
   return {.work = work,
           .tokens_per_s = work.tokens / time,
           .bytes_per_token = cost.bytes / work.tokens,
@@ -31,12 +31,14 @@ BenchFigure bench_figure(const BenchWork& work, const BenchCost& cost, const Mac
           .sampler_words_per_token = words.sampler / work.tokens};
 }
 
-void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits,
+void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits, const BenchMemory& memory,
                  const std::vector<BenchFigure>& figures) {
   fmt::print(out, "{}: {} rank{}, {} thread{} each, medians of {} rounds\n", options.model_dir, options.ranks,
              options.ranks == 1 ? "" : "s", options.threads, options.threads == 1 ? "" : "s", options.rounds);
-  fmt::print(out, "limits of this machine with {} threads: {:.1f} GB/s read, {:.0f} GFLOP/s FP32 FMA\n\n",
+  fmt::print(out, "limits of this machine with {} threads: {:.1f} GB/s read, {:.0f} GFLOP/s FP32 FMA\n",
              options.ranks * options.threads, limits.read_gb_per_s, limits.fma_gflop_per_s);
+  fmt::print(out, "memory of a rank: {:.0f} MB of weights, {:.0f} MB resident at most\n\n", memory.weights_bytes * 1e-6,
+             memory.peak_bytes * 1e-6);
   fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>9} {:>10} {:>10} {:>14} {:>12} {:>13} {:>12}\n", "work", "tokens",
              "batch", "sampling", "logprobs", "tokens/s", "MB/token", "of bandwidth", "of FMA peak", "words/token",
              "sampler's");
@@ -56,16 +58,17 @@ void print_table(std::FILE* out, const BenchOptions& options, const MachineLimit
              "min-p 0.01\n");
 }
 
-void print_json(std::FILE* out, const BenchOptions& options, const std::vector<BenchFigure>& figures) {
+void print_json(std::FILE* out, const BenchOptions& options, const BenchMemory& memory,
+                const std::vector<BenchFigure>& figures) {
   for (const BenchFigure& f : figures) {
     fmt::print(
         out,
         "{{\"work\":\"{}\",\"tokens\":{},\"batch\":{},\"ranks\":{},\"threads\":{},\"logprobs\":{},"
         "\"tokens_per_s\":{:.3f},\"bytes_per_token\":{:.0f},\"share_of_bandwidth\":{:.4f},\"share_of_fma\":{:.4f},"
-        "\"sampling\":\"{}\",\"words_per_token\":{:.1f},\"sampler_words_per_token\":{:.1f}}}\n",
+        "\"sampling\":\"{}\",\"words_per_token\":{:.1f},\"sampler_words_per_token\":{:.1f},\"peak_bytes\":{:.0f}}}\n",
         work_name(f.work), f.work.tokens, f.work.batch, options.ranks, options.threads, f.work.logprobs, f.tokens_per_s,
         f.bytes_per_token, f.share_of_bandwidth, f.share_of_fma, sampling_name(f.work), f.words_per_token,
-        f.sampler_words_per_token);
+        f.sampler_words_per_token, memory.peak_bytes);
   }
 }
 

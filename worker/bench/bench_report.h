@@ -15,8 +15,8 @@ struct BenchFigure {
   BenchWork work;
   double tokens_per_s = 0;
   double bytes_per_token = 0;
-  double share_of_bandwidth = 0;       // of the read bandwidth measured first
-  double share_of_fma = 0;             // of the FMA peak measured first
+  double share_of_bandwidth = 0;       // of the read bandwidth measured between rounds
+  double share_of_fma = 0;             // of the FMA peak measured between rounds
   double words_per_token = 0;          // 32-bit words that a rank sent to its peers
   double sampler_words_per_token = 0;  // of these, to choose tokens
 };
@@ -27,12 +27,21 @@ struct BenchWords {
   double sampler = 0;
 };
 
+/// Of one rank.
+struct BenchMemory {
+  double weights_bytes = 0;  // as packed; the mean over ranks
+  double peak_bytes = 0;     // most ever resident, loading included; the largest rank's
+};
+
+double median_of(std::vector<double> values);  // at least one
+
 /// `seconds` are the rounds of `work`; at least one. `words` are a round's, which every round repeats.
 BenchFigure bench_figure(const BenchWork& work, const BenchCost& cost, const MachineLimits& limits,
                          std::vector<double> seconds, const BenchWords& words);
 
-void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits,
+void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits, const BenchMemory& memory,
                  const std::vector<BenchFigure>& figures);
-void print_json(std::FILE* out, const BenchOptions& options, const std::vector<BenchFigure>& figures);
+void print_json(std::FILE* out, const BenchOptions& options, const BenchMemory& memory,
+                const std::vector<BenchFigure>& figures);
 
 }  // namespace helios

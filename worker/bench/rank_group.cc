@@ -34,6 +34,31 @@ void write_message(int pipe, const RankMessage& message) {
 
 }  // namespace
 
+Gate::Gate() {
+  if (::pipe(ends_) != 0) throw RankGroupError(fmt::format("pipe: {}", strerror(errno)));
+}
+
+Gate::~Gate() {
+  ::close(ends_[0]);
+  ::close(ends_[1]);
+}
+
+void Gate::wait() const {
+  char ticket;
+  ssize_t bytes;
+  do {
+    bytes = ::read(ends_[0], &ticket, 1);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes != 1) std::_Exit(1);
+}
+
+void Gate::open(int ranks) const {
+  const std::string tickets(static_cast<size_t>(ranks), '.');  // far less than a pipe holds
+  if (::write(ends_[1], tickets.data(), tickets.size()) != static_cast<ssize_t>(tickets.size())) {
+    throw RankGroupError(fmt::format("pipe: {}", strerror(errno)));
+  }
+}
+
 RankGroup::RankGroup(int ranks, const std::function<void(int, const Say&)>& body)
     : members_(static_cast<size_t>(ranks)) {
   std::fflush(nullptr);  // or every rank would flush the parent's buffers again

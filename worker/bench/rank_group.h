@@ -21,13 +21,29 @@ class RankGroupError : public std::runtime_error {
 
 /// Small enough to be written to a pipe in one piece.
 struct RankMessage {
-  enum Kind : int32_t { kReady, kTimed, kFailed, kDone };
+  enum Kind : int32_t { kReady, kPaused, kTimed, kFailed, kDone };
   Kind kind = kReady;
   int32_t work = 0;  // kTimed: index in the plan
-  double value = 0;  // kReady: bytes of the rank's weights; kTimed: seconds
+  double value = 0;  // kReady: bytes of the rank's weights; kTimed: seconds; kDone: bytes, most ever resident
   double words = 0;  // kTimed: 32-bit words that the rank sent
   double sampler_words = 0;
   char text[480] = {};  // kFailed: one line
+};
+
+/// Where ranks sleep until the parent lets all of them on. Made before the fork.
+class Gate {
+ public:
+  Gate();
+  ~Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  void wait() const;  // in a rank
+  /// In the parent, when all `ranks` wait.
+  void open(int ranks) const;
+
+ private:
+  int ends_[2] = {-1, -1};
 };
 
 class RankGroup {

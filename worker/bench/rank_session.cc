@@ -22,7 +22,8 @@ int blocks_for(int positions, int block_size) { return (positions + block_size -
 }  // namespace
 
 CoreConfig bench_core(const BenchOptions& options, const ModelConfig& config) {
-  const int length = std::min(config.max_positions, (options.prompt_logprobs ? kLongestScored : kLongestPrompt) + 1);
+  const bool scored = options.contents == BenchContents::kScored;
+  const int length = std::min(config.max_positions, (scored ? kLongestScored : kLongestPrompt) + 1);
   CoreConfig core;
   core.model_dir = options.model_dir;
   core.dtype = options.dtype;
@@ -31,7 +32,7 @@ CoreConfig bench_core(const BenchOptions& options, const ModelConfig& config) {
   core.max_model_len = length;
   core.prefill_chunk = kBenchChunk;
   core.kv_cache_tokens = std::max(kBenchSlots * kSlotPositions, length);
-  core.prompt_logprobs = options.prompt_logprobs;
+  core.prompt_logprobs = scored;
   return core;
 }
 

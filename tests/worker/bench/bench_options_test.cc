@@ -29,7 +29,7 @@ TEST(BenchOptions, DefaultsSuitThisMachine) {
   EXPECT_EQ(o.rounds, 5);
   EXPECT_EQ(o.dtype, ComputeDtype::kAuto);
   EXPECT_FALSE(o.json);
-  EXPECT_FALSE(o.prompt_logprobs);
+  EXPECT_EQ(o.contents, BenchContents::kAll);
 }
 
 TEST(BenchOptions, EveryFlagIsTaken) {
@@ -42,7 +42,8 @@ TEST(BenchOptions, EveryFlagIsTaken) {
   EXPECT_EQ(o.rounds, 9);
   EXPECT_EQ(o.dtype, ComputeDtype::kBFloat16);
   EXPECT_TRUE(o.json);
-  EXPECT_TRUE(o.prompt_logprobs);
+  EXPECT_EQ(o.contents, BenchContents::kScored);
+  EXPECT_EQ(parse({"--model", "m", "--plain"})->options.contents, BenchContents::kPlain);
 }
 
 TEST(BenchOptions, WhatIsWrongIsNamedInOneLine) {
@@ -51,6 +52,8 @@ TEST(BenchOptions, WhatIsWrongIsNamedInOneLine) {
   EXPECT_EQ(error_of({"--model", "m", "--threads", "0"}), "--threads: expected 1 to 1024, found 0");
   EXPECT_EQ(error_of({"--model", "m", "--rounds", "-1"}), "--rounds: expected 1 to 1000, found -1");
   EXPECT_EQ(error_of({"--model", "m", "--dtype", "int4"}), "--dtype: expected auto, float32 or bfloat16, found 'int4'");
+  EXPECT_EQ(error_of({"--model", "m", "--plain", "--prompt-logprobs"}),
+            "--plain and --prompt-logprobs: expected one of them, each chooses the work");
   EXPECT_EQ(error_of({"--model", "m", "extra"}), "unexpected argument 'extra'");
   for (const std::vector<const char*>& wrong : {std::vector<const char*>{"--model", "m", "--speed", "9"},
                                                 {"--model", "m", "--round", "9"},  // no guessing

@@ -22,6 +22,7 @@ ModelConfig small() {
 }
 
 TEST(BenchPlan, HoldsWhatFitsTheContext) {
+  EXPECT_EQ(bench_plan(small(), BenchContents::kPlain).size(), 5u);
   EXPECT_EQ(bench_plan(small()).size(), 11u);  // two prompts, three batches without and with logprobs, and sampled
   ModelConfig c = small();
   c.max_positions = 200;
@@ -43,7 +44,7 @@ TEST(BenchPlan, HoldsWhatFitsTheContext) {
 TEST(BenchPlan, EveryScoredPrefillFollowsTheOrdinaryOne) {
   ModelConfig c = small();
   c.max_positions = 2048;
-  const std::vector<BenchWork> plan = bench_plan(c, true);
+  const std::vector<BenchWork> plan = bench_plan(c, BenchContents::kScored);
   ASSERT_EQ(plan.size(), 6u);
   for (size_t i = 0; i < plan.size(); ++i) {
     EXPECT_TRUE(plan[i].prefill);
@@ -53,7 +54,7 @@ TEST(BenchPlan, EveryScoredPrefillFollowsTheOrdinaryOne) {
   const BenchCost ordinary = bench_cost(plan[4], c, 1, 5000), scored = bench_cost(plan[5], c, 1, 5000);
   EXPECT_EQ(scored.flops - ordinary.flops, 2 * 2047.0 * 800) << "the head, once more for each prompt token but one";
   EXPECT_EQ(ordinary.bytes, 4 * 5000 + 2048 * 2 * 3 * 2 * 4 * 2 * 4.0) << "four chunks read the weights";
-  EXPECT_EQ(bench_plan(small(), true).size(), 4u);
+  EXPECT_EQ(bench_plan(small(), BenchContents::kScored).size(), 4u);
 }
 
 // X2 is a ratio of two figures: they are of the same work, and lie side by side so that the machine's mood strikes
