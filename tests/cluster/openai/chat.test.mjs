@@ -308,7 +308,7 @@ test('selected ids are reported in their order, and nothing else', async () => {
 test('split characters: bytes rebuild the content, and fragments show nothing', async () => {  // R29
   const { tokens } = (await cluster.post('/tokenize', { prompt: '龘', add_special_tokens: false })).json();
   assert.equal(tokens.length, 3, 'a token a byte');
-  const body = ask('x', { temperature: 2, seed: 4, max_tokens: 90, allowed_token_ids: tokens, logprobs: true, top_logprobs: 2 });
+  const body = ask('x', { temperature: 2, seed: 4, structured_outputs: { regex: '龘{9}' }, logprobs: true, top_logprobs: 2 });
   const { choices } = await chat(body);
   const entries = choices[0].logprobs.content;
   assert.equal(bytes(entries).toString('utf8'), choices[0].message.content);

@@ -124,10 +124,10 @@ test('what was generated has the same bits when it is scored', async () => {  //
   }
 });
 
-test('every position of the demo model against float64', { skip }, async () => {
-  const golden = JSON.parse(fs.readFileSync(path.join(data, 'golden/helios-demo/logprobs.json')));
+/** Every position of a reference's prompts; its `top` lists are compared where it has them. */
+async function againstReference(cluster, prompts) {
   let worst = 0, checked = 0, worstRank = 0;
-  for (const { name, token_ids, positions } of golden.prompts) {
+  for (const { name, token_ids, positions } of prompts) {
     const { choices } = await cluster.complete({ prompt: token_ids, max_tokens: 0, prompt_logprobs: 20 });
     const list = choices[0].prompt_logprobs;
     assert.equal(list.length, token_ids.length, name);
@@ -155,6 +155,22 @@ test('every position of the demo model against float64', { skip }, async () => {
   assert.ok(worst <= 1e-4, `worst difference ${worst}`);
   assert.ok(worstRank <= 1, `a rank is off by ${worstRank}`);
   console.log(`# ${checked} positions, worst difference ${worst.toExponential(1)}`);
+}
+
+test('every position of the bundled model against float64', async () => {
+  const golden = new URL('../../../deploy/demo/training/golden.json', import.meta.url);
+  await againstReference(cluster, JSON.parse(fs.readFileSync(golden)).prompts);
+});
+
+test('every position and its twenty best against float64', { skip }, async () => {
+  const golden = JSON.parse(fs.readFileSync(path.join(data, 'golden/helios-demo/logprobs.json')));
+  const args = ['--prompt-logprobs', '--prefill-chunk', '256'];
+  const reference = await Cluster.start({ model: path.join(data, 'models/helios-demo'), args });
+  try {
+    await againstReference(reference, golden.prompts);
+  } finally {
+    await reference.stop();
+  }
 });
 
 test('prompt_logprobs: keys, ranks, texts', async () => {  // R46
