@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <span>
@@ -20,17 +19,20 @@ class AlignedBuffer {
     constexpr size_t kHuge = size_t{2} << 20;
     const size_t alignment = bytes >= kHuge ? kHuge : 64;
     const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    data_ = std::aligned_alloc(alignment, rounded);
-    if (!data_) throw std::bad_alloc();
+    alignment_ = std::align_val_t{alignment};
+    data_ = ::operator new(rounded, alignment_);
     if (alignment == kHuge) madvise(data_, rounded, MADV_HUGEPAGE);
     std::memset(data_, 0, rounded);
   }
-  ~AlignedBuffer() { std::free(data_); }
+  ~AlignedBuffer() { ::operator delete(data_, alignment_); }
   AlignedBuffer(AlignedBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        alignment_(other.alignment_) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(alignment_, other.alignment_);
     return *this;
   }
 
@@ -49,6 +51,7 @@ class AlignedBuffer {
  private:
   void* data_ = nullptr;
   size_t bytes_ = 0;
+  std::align_val_t alignment_{64};
 };
 
 }  // namespace helios

@@ -112,6 +112,15 @@ def check_scripts():
         complain("shellcheck", found.stdout)
 
 
+def check_gpu_check():
+    """Without a driver: one line that says so, and the status of a machine that lacks something."""
+    told = subprocess.run([DEPLOY / "gpu_check.sh"], capture_output=True, text=True,
+                          env={**os.environ, "HELIOS_GPU_DRIVER": "/dev/no-such-driver"})
+    line = "gpu_check.sh: no NVIDIA driver here: /dev/no-such-driver does not exist\n"
+    if (told.returncode, told.stdout, told.stderr) != (2, "", line):
+        complain("gpu_check.sh", f"without a driver: status {told.returncode}, {told.stdout + told.stderr!r}")
+
+
 def owner_of(library_path):
     """The Debian package of a file that ldd names; dpkg may know it with or without the /usr of a merged system."""
     for path in dict.fromkeys([library_path, "/usr" + library_path, os.path.realpath(library_path)]):
@@ -152,6 +161,7 @@ def main():
     for path in sorted((DEPLOY / "docker").glob("Dockerfile.*")):
         check_dockerfile(path, bin_dir, flags)
     check_scripts()
+    check_gpu_check()
     check_runtime_packages(bin_dir)
     for problem in problems:
         print(problem)

@@ -92,6 +92,7 @@ class CudaBackend final : public Backend {
   ThreadPool& host_pool() override { return host_pool_; }
 
   Memory device_memory(size_t bytes) override {
+    if (bytes == 0) return {};  // an empty shard's
     use();
     void* data = nullptr;
     check(cudaMalloc(&data, bytes), fmt::format("allocate {} bytes of device memory", bytes).c_str());
@@ -101,6 +102,7 @@ class CudaBackend final : public Backend {
     return memory;
   }
   Memory pinned_memory(size_t bytes) override {
+    if (bytes == 0) return {};
     use();
     void* data = nullptr;
     check(cudaHostAlloc(&data, bytes, cudaHostAllocDefault),

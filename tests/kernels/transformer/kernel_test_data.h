@@ -6,8 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -46,19 +46,20 @@ class HostStore final : public WeightStore {
   ThreadPool& pool() override { return pool_; }
   Memory allocate(size_t bytes) override {
     if (bytes == 0) return {};
-    void* data = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+    void* data = ::operator new(bytes + 64, kAlignment);
     std::memset(data, 0, bytes);
     std::memset(static_cast<std::byte*>(data) + bytes, kGuard, 64);
     return Memory(data, bytes, [](void* p, size_t size) {
       for (size_t i = 0; i < 64; ++i)
         EXPECT_EQ(static_cast<unsigned char*>(p)[size + i], kGuard) << "written past the end";
-      std::free(p);
+      ::operator delete(p, kAlignment);
     });
   }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
 
  private:
   static constexpr unsigned char kGuard = 0xa5;
+  static constexpr std::align_val_t kAlignment{64};
   ThreadPool& pool_;
 };
 
