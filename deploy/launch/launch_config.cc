@@ -27,6 +27,7 @@ struct Flag {
   Kind kind;
   int callee;
   const char* choices = "";  // for kOneOf, separated by '|'
+  int most = 999'999'999;    // for kSize; the callee would refuse more, behind the log lines of those already started
 };
 
 constexpr Flag kFlags[] = {
@@ -43,8 +44,8 @@ constexpr Flag kFlags[] = {
     {"served-model-name", Kind::kText, kCoordinator},
     {"collective", Kind::kOneOf, kCoordinator, "auto|shm|gloo"},
     {"chat-template", Kind::kText, kCoordinator},
-    {"reasoning-parser", Kind::kText, kCoordinator},
-    {"tool-call-parser", Kind::kText, kCoordinator},
+    {"reasoning-parser", Kind::kOneOf, kCoordinator, "auto|none|qwen3|deepseek_r1"},
+    {"tool-call-parser", Kind::kOneOf, kCoordinator, "auto|none|hermes|llama3_json|mistral"},
     {"reasoning-content", Kind::kOneOf, kCoordinator, "on|off"},
     {"prefix-cache", Kind::kOneOf, kCoordinator, "on|off"},
     {"prompt-tokens-details", Kind::kOneOf, kCoordinator, "on|off"},
@@ -53,9 +54,9 @@ constexpr Flag kFlags[] = {
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
     {"dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16|float16"},
     {"tp-reduce", Kind::kOneOf, kWorkers, "canonical|fast"},
-    {"max-num-seqs", Kind::kSize, kWorkers},
-    {"max-model-len", Kind::kSize, kWorkers},
-    {"prefill-chunk", Kind::kSize, kWorkers},
+    {"max-num-seqs", Kind::kSize, kWorkers, "", 4096},
+    {"max-model-len", Kind::kSize, kWorkers, "", 1 << 24},
+    {"prefill-chunk", Kind::kSize, kWorkers, "", 1 << 20},
     {"max-logprobs", Kind::kAlternatives, kWorkers},
     {"logprob-token-ids", Kind::kOneOf, kWorkers, "on|off"},
     {"prompt-logprobs", Kind::kSwitch, kWorkers},
@@ -102,8 +103,9 @@ Status check_value(const Flag& flag, const std::string& value) {
       if (!number || *number > 20) return invalid(fmt::format("--{} {}: expected 0 to 20", flag.name, value));
       break;
     case Kind::kSize:
-      if (!number || *number < 1)
-        return invalid(fmt::format("--{} {}: expected a number of at least 1", flag.name, value));
+      if (!number || *number < 1 || *number > flag.most) {
+        return invalid(fmt::format("--{} {}: expected 1 to {}", flag.name, value, flag.most));
+      }
       break;
     case Kind::kGib:
       if (!is_decimal(value))
@@ -195,6 +197,9 @@ Status check_together(const LaunchConfig& config, const std::map<std::string, st
   }
   if (is("prefix-cache", "off") && given("host-cache-gib") && std::stod(values.at("host-cache-gib")) > 0.0) {
     return invalid("--host-cache-gib keeps what the prefix cache knows: it needs --prefix-cache on");
+  }
+  if (is("logprob-token-ids", "on") && given("max-logprobs") && !is("max-logprobs", "20")) {
+    return invalid("--logprob-token-ids on needs --max-logprobs 20");
   }
   if (is("dtype", "float16") && !is("device", "cuda")) return invalid("--dtype float16 is for --device cuda");
   return Ok{};
