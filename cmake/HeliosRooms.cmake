@@ -28,7 +28,7 @@ set(HELIOS_COMMON_HEADERS <fmt/format.h> <algorithm> <array> <atomic> <chrono> <
 # GCC 12 sees overflows that are none in a std::string whose header was precompiled; without, it looks for real ones.
 set(HELIOS_PRECOMPILED_OPTIONS -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict)
 if(HELIOS_PRECOMPILED)
-  file(WRITE ${CMAKE_BINARY_DIR}/room_headers.cc "")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/room_headers.cc CONTENT "")
   add_library(helios_room_headers STATIC ${CMAKE_BINARY_DIR}/room_headers.cc)
   target_link_libraries(helios_room_headers PRIVATE helios_options fmt::fmt)
   target_precompile_headers(helios_room_headers PRIVATE ${HELIOS_COMMON_HEADERS})
@@ -83,52 +83,85 @@ function(helios_device_kernels room)
     $<IF:$<STREQUAL:${device},simt>,helios_${room}_simt,$<IF:$<STREQUAL:${device},cuda>,helios_${room}_cuda,helios_kernels_${room}>>)
 endfunction()
 
-# The same for the tests, which are half of a clean build. An executable, because what it shares must be compiled with an
-# executable's flags.
+# The same for the tests: a program's sources are one unit, and tests that need the same headers share a program; so a
+# helper has a name of its own in its program. An executable, because what it shares must have an executable's flags.
 add_custom_target(helios_sanitized_tests)
 set(HELIOS_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)  # what is tested is -O2; assertions compile a fifth faster so
 if(HELIOS_TESTS)
   find_package(GTest REQUIRED)
-  file(WRITE ${CMAKE_BINARY_DIR}/test_headers.cc "")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cc CONTENT "")
   add_executable(helios_test_headers ${CMAKE_BINARY_DIR}/test_headers.cc)
   target_link_libraries(helios_test_headers PRIVATE helios_options fmt::fmt GTest::gtest_main)
   target_compile_options(helios_test_headers PRIVATE ${HELIOS_TEST_OPTIONS})
   target_precompile_headers(helios_test_headers PRIVATE <gtest/gtest.h> ${HELIOS_COMMON_HEADERS} <filesystem> <fstream>
     <random> <sstream> <thread>)
+  add_library(helios_test_main STATIC ${PROJECT_SOURCE_DIR}/tests/support/test_main.cc)
+  target_link_libraries(helios_test_main PUBLIC helios_options GTest::gtest fmt::fmt)
 endif()
 
-# helios_test(NAME LABEL unit|cluster|fuzz|gpu SOURCES ... LINKS ... [TIMEOUT seconds] [SANITIZED] [EMULATED])
+# helios_test_program(NAME): an executable of tests, to which helios_test() adds.
+function(helios_test_program name)
+  add_executable(${name})
+  target_link_libraries(${name} PRIVATE helios_test_main)
+  target_compile_options(${name} PRIVATE ${HELIOS_TEST_OPTIONS} ${HELIOS_PRECOMPILED_OPTIONS} -Wno-subobject-linkage)
+  target_precompile_headers(${name} REUSE_FROM helios_test_headers)
+  if(HELIOS_UNITY)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
+# helios_test(NAME LABEL unit|cluster|fuzz|gpu SOURCES ... LINKS ... [IN program] [TIMEOUT seconds]
+#             [SANITIZED] [EMULATED])
+# IN: the program that holds the test together with others of its room; without, it has one of its own name. Those of a
+# program are SANITIZED or EMULATED alike.
 # SANITIZED: one of the tests that also run under ASan and UBSan in CI (target helios_sanitized_tests, label sanitized).
 # EMULATED: linked with the CUDA sources on the emulator instead of the CPU's kernels; left out without
 # HELIOS_EMULATED_TESTS.
 option(HELIOS_EMULATED_TESTS "Build the tests of the CUDA sources on the emulator" ON)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/launches)
 function(helios_test name)
-  cmake_parse_arguments(TEST "SANITIZED;EMULATED" "LABEL;TIMEOUT" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(TEST "SANITIZED;EMULATED" "LABEL;TIMEOUT;IN" "SOURCES;LINKS" ${ARGN})
   if(NOT HELIOS_TESTS OR (TEST_EMULATED AND NOT HELIOS_EMULATED_TESTS))
     return()
   endif()
-  add_executable(${name} ${TEST_SOURCES})
-  target_link_libraries(${name} PRIVATE helios_options ${TEST_LINKS} GTest::gtest_main fmt::fmt)
-  target_compile_options(${name} PRIVATE ${HELIOS_TEST_OPTIONS})
-  target_precompile_headers(${name} REUSE_FROM helios_test_headers)
+  set(program ${name})
+  set(files ${TEST_SOURCES})
+  list(FILTER files INCLUDE REGEX "_test.cc$")
+  set(only)
+  if(TEST_IN)
+    set(program ${TEST_IN})
+    list(TRANSFORM files REPLACE ".*/" "" OUTPUT_VARIABLE only)
+    list(JOIN only "," only)
+    set(only --of=${only})
+    add_custom_target(${name} DEPENDS ${program})
+    file(REMOVE ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})  # a former program of its own
+  endif()
+  if(NOT TARGET ${program})
+    helios_test_program(${program})
+  endif()
+  target_sources(${program} PRIVATE ${TEST_SOURCES})
+  list(REMOVE_ITEM TEST_SOURCES ${files})  # what counts allocations replaces operator new: a unit would inline it
+  if(TEST_SOURCES)
+    set_source_files_properties(${TEST_SOURCES} TARGET_DIRECTORY ${program} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+  target_link_libraries(${program} PRIVATE ${TEST_LINKS})
   if(TEST_EMULATED)
-    set_target_properties(${name} PROPERTIES HELIOS_DEVICE simt)
-    target_compile_definitions(${name} PRIVATE HELIOS_EMULATED_DEVICE)
+    set_target_properties(${program} PROPERTIES HELIOS_DEVICE simt)
+    target_compile_definitions(${program} PRIVATE HELIOS_EMULATED_DEVICE)
   endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${program} ${only})
   set(labels ${TEST_LABEL})
   if(TEST_SANITIZED OR TEST_LABEL STREQUAL "fuzz")
     list(APPEND labels sanitized)
-    add_dependencies(helios_sanitized_tests ${name})
+    add_dependencies(helios_sanitized_tests ${program})
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${TEST_TIMEOUT})
   if(TEST_EMULATED)  # each leaves a log of the kernels that it launched: tests/gpu looks whether all were
     set(log ${CMAKE_BINARY_DIR}/launches/${name})
     set_tests_properties(${name} PROPERTIES ENVIRONMENT HELIOS_SIMT_LAUNCHES=${log} FIXTURES_SETUP simt_launches)
-    set_property(GLOBAL APPEND PROPERTY HELIOS_SIMT_LAUNCHES $<TARGET_FILE:${name}>=${log})
+    set_property(GLOBAL APPEND PROPERTY HELIOS_SIMT_LAUNCHES $<TARGET_FILE:${program}>=${log})
   endif()
 endfunction()

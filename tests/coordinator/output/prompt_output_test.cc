@@ -12,7 +12,7 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-const std::vector<std::string> kWords = {"ab", " a", "a\xF0\x9F", "\x98\x80" "b", "é"};
+const std::vector<std::string> kPromptWords = {"ab", " a", "a\xF0\x9F", "\x98\x80" "b", "é"};
 constexpr TokenId kAb = 256, kA = 257, kHalf = 258, kOtherHalf = 259, kAcute = 260, kBos = 261;
 
 PromptScores scores_of(const Ids& prompt, int32_t first, int32_t end, int alternatives = 0) {
@@ -32,7 +32,7 @@ std::vector<std::string> texts(const std::vector<OutputEntry>& entries) {
 }
 
 TEST(PromptOutput, TheFirstPositionHasATextAndAPlaceButNoValue) {  // R40
-  const auto tokenizer = testing::byte_level_tokenizer(kWords);
+  const auto tokenizer = testing::byte_level_tokenizer(kPromptWords);
   const Ids prompt = {kAb, kA, kAcute};
   const std::vector<int64_t> offsets = prompt_text_offsets(*tokenizer, prompt, "ab aé");
   PromptOutput output(*tokenizer, false, prompt, offsets);
@@ -49,7 +49,7 @@ TEST(PromptOutput, TheFirstPositionHasATextAndAPlaceButNoValue) {  // R40
 }
 
 TEST(PromptOutput, ChunksGiveTheSameEntriesAsOne) {  // R40: in order, no gaps, no repeats
-  const auto tokenizer = testing::byte_level_tokenizer(kWords);
+  const auto tokenizer = testing::byte_level_tokenizer(kPromptWords);
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     Ids prompt;
@@ -82,7 +82,7 @@ TEST(PromptOutput, ChunksGiveTheSameEntriesAsOne) {  // R40: in order, no gaps, 
 }
 
 TEST(PromptOutput, AFragmentIsRepairedFromThePromptBeforeIt) {
-  const auto tokenizer = testing::byte_level_tokenizer(kWords);
+  const auto tokenizer = testing::byte_level_tokenizer(kPromptWords);
   const Ids prompt = {kHalf, kOtherHalf};
   PromptOutput output(*tokenizer, false, prompt, {});
   PromptScores scores{.scores = {PromptScore{.token = kOtherHalf, .rank = 1, .alternatives = {{0x98, -1.0f}}}}};
@@ -93,7 +93,7 @@ TEST(PromptOutput, AFragmentIsRepairedFromThePromptBeforeIt) {
 }
 
 TEST(PromptOutput, ABosThatIsNotInTheEchoStartsWhereTheTextStarts) {
-  const auto tokenizer = testing::byte_level_tokenizer(kWords);
+  const auto tokenizer = testing::byte_level_tokenizer(kPromptWords);
   const Ids prompt = {kBos, kAb, kA, kBos};
   EXPECT_EQ(prompt_text_offsets(*tokenizer, prompt, "ab a", 1, 1), (std::vector<int64_t>{0, 0, 2, 4}));
   EXPECT_EQ(prompt_text_offsets(*tokenizer, prompt, "<s>ab a<s>"), (std::vector<int64_t>{0, 3, 5, 7}));
@@ -109,7 +109,7 @@ TEST(PromptOutput, SentencepieceTokensStartWhereTheirTextDoes) {
 }
 
 TEST(PromptOutput, TokensMayBeShownAsIds) {
-  const auto tokenizer = testing::byte_level_tokenizer(kWords);
+  const auto tokenizer = testing::byte_level_tokenizer(kPromptWords);
   const Ids prompt = {kAb, kA};
   std::vector<OutputEntry> entries;
   PromptOutput(*tokenizer, true, prompt, {}).push(scores_of(prompt, 1, 2, 1), &entries);
@@ -119,7 +119,7 @@ TEST(PromptOutput, TokensMayBeShownAsIds) {
 }
 
 TEST(PromptOutput, APositionInsideAnImageIsNull) {  // R40
-  const auto tokenizer = testing::byte_level_tokenizer(kWords);
+  const auto tokenizer = testing::byte_level_tokenizer(kPromptWords);
   const Ids prompt = {kAb, kA, kAb};
   PromptScores scores = scores_of(prompt, 1, 3);
   scores.scores[0].reset();

@@ -32,7 +32,7 @@ RequestSpec scored(int prompt, int max_tokens) {
 }
 
 /// One submission, decoded at once: every sampling lane emits 9.
-Decision whole_step(Scheduler& scheduler) {
+Decision whole_decision(Scheduler& scheduler) {
   const Decision decision = scheduler.plan();
   std::vector<RequestId> ids;
   std::vector<std::pair<int32_t, bool>> lanes;
@@ -54,12 +54,12 @@ TEST(ScoredPrefill, IsChosenForThePromptsThatAskAndForNoOthers) {  // R43
   scheduler.enqueue(RequestId(1), scored(5, 2));
   scheduler.enqueue(RequestId(2), plain(3, 2));
   scheduler.enqueue(RequestId(3), scored(1, 2));  // a single token has nothing before it: nothing to score
-  Decision decision = whole_step(scheduler);
+  Decision decision = whole_decision(scheduler);
   EXPECT_EQ(decision.operation, Operation::kScoredPrefill);
   ASSERT_EQ(decision.lanes.size(), 1u);
   EXPECT_EQ(decision.lanes[0].rows, 5);
   EXPECT_TRUE(decision.lanes[0].samples);
-  decision = whole_step(scheduler);
+  decision = whole_decision(scheduler);
   EXPECT_EQ(decision.operation, Operation::kMixed);
   ASSERT_EQ(decision.lanes.size(), 3u);
   EXPECT_EQ(decision.lanes[0].role, LaneRole::kDecode);
@@ -68,10 +68,10 @@ TEST(ScoredPrefill, IsChosenForThePromptsThatAskAndForNoOthers) {  // R43
 TEST(ScoredPrefill, TakesTurnsWithDecodeAndNeverEntersAMixedGraph) {  // R43
   Scheduler scheduler(scoring_core());
   scheduler.enqueue(RequestId(1), plain(3, 30));
-  whole_step(scheduler);
+  whole_decision(scheduler);
   scheduler.enqueue(RequestId(2), scored(20, 4));
   std::vector<Operation> seen;
-  for (int i = 0; i < 6; ++i) seen.push_back(whole_step(scheduler).operation);
+  for (int i = 0; i < 6; ++i) seen.push_back(whole_decision(scheduler).operation);
   const std::vector<Operation> expected{Operation::kScoredPrefill, Operation::kDecode, Operation::kScoredPrefill,
                                         Operation::kDecode,        Operation::kScoredPrefill, Operation::kDecode};
   EXPECT_EQ(seen, expected);
@@ -90,7 +90,7 @@ TEST(ScoredPrefill, BypassesTheLookUpButPublishesItsBlocks) {  // R43
   Scheduler scheduler(scoring_core());
   for (int i = 1; i <= 2; ++i) {
     scheduler.enqueue(RequestId(i), scored(8, 1));
-    const Decision decision = whole_step(scheduler);
+    const Decision decision = whole_decision(scheduler);
     ASSERT_EQ(decision.admissions.size(), 1u);
     EXPECT_TRUE(decision.admissions[0].cached.empty());
     EXPECT_EQ(scheduler.find(RequestId(i))->cached, 0);
@@ -106,7 +106,7 @@ TEST(ScoredPrefill, AZeroBudgetPrefillsOnly) {  // R38
   scheduler.enqueue(RequestId(1), scored(12, 0));
   for (int i = 0; i < 2; ++i) {
     EXPECT_FALSE(scheduler.find(RequestId(1))->prefilled_only());
-    const Decision decision = whole_step(scheduler);
+    const Decision decision = whole_decision(scheduler);
     ASSERT_EQ(decision.lanes.size(), 1u);
     EXPECT_FALSE(decision.lanes[0].samples);
   }
@@ -124,7 +124,7 @@ TEST(ScoredPrefill, ACoreWithoutItRefuses) {  // R45
 TEST(ScoredPrefill, AReadmissionInTheMiddleKeepsWhatWasPublished) {  // R43
   Scheduler scheduler(scoring_core());
   scheduler.enqueue(RequestId(1), scored(20, 4));
-  whole_step(scheduler);
+  whole_decision(scheduler);
   EXPECT_EQ(scheduler.find(RequestId(1))->scores_known, 8);
   scheduler.set_paused(RequestId(1), true);  // gives way to whoever comes
   RequestSpec large = plain(58, 4);
@@ -132,7 +132,7 @@ TEST(ScoredPrefill, AReadmissionInTheMiddleKeepsWhatWasPublished) {  // R43
   scheduler.enqueue(RequestId(2), large);
   Decision decision = scheduler.plan();
   for (int i = 0; i < 3 && decision.preemptions.empty(); ++i) {
-    whole_step(scheduler);
+    whole_decision(scheduler);
     decision = scheduler.plan();
   }
   ASSERT_EQ(decision.preemptions.size(), 1u);
@@ -141,29 +141,29 @@ TEST(ScoredPrefill, AReadmissionInTheMiddleKeepsWhatWasPublished) {  // R43
   scheduler.leave(RequestId(2));
   scheduler.frame_decoded({});
   scheduler.set_paused(RequestId(1), false);
-  decision = whole_step(scheduler);
+  decision = whole_decision(scheduler);
   EXPECT_EQ(decision.operation, Operation::kScoredPrefill);
   ASSERT_EQ(decision.admissions.size(), 1u);
   EXPECT_TRUE(decision.admissions[0].cached.empty()) << "from position zero on";
   EXPECT_EQ(decision.lanes[0].start, 0);
   EXPECT_EQ(scheduler.find(RequestId(1))->scores_known, 8) << "nothing new yet";
-  whole_step(scheduler);
+  whole_decision(scheduler);
   EXPECT_EQ(scheduler.find(RequestId(1))->scores_known, 16);
-  EXPECT_TRUE(whole_step(scheduler).lanes[0].samples);
+  EXPECT_TRUE(whole_decision(scheduler).lanes[0].samples);
   EXPECT_EQ(scheduler.find(RequestId(1))->scores_known, 19);
 }
 
 TEST(ScoredPrefill, AfterItsScoresAReadmittedRequestIsAnOrdinaryOne) {  // R43: only what remains is scored
   Scheduler scheduler(scoring_core());
   scheduler.enqueue(RequestId(1), scored(8, 8));
-  whole_step(scheduler);
-  whole_step(scheduler);
+  whole_decision(scheduler);
+  whole_decision(scheduler);
   EXPECT_EQ(scheduler.find(RequestId(1))->generated(), 2);
   scheduler.set_paused(RequestId(1), true);
   scheduler.enqueue(RequestId(2), plain(60, 4));
   Decision decision = scheduler.plan();
   for (int i = 0; i < 9 && decision.preemptions.empty(); ++i) {
-    whole_step(scheduler);
+    whole_decision(scheduler);
     decision = scheduler.plan();
   }
   ASSERT_EQ(decision.preemptions.size(), 1u);
@@ -177,7 +177,7 @@ TEST(ScoredPrefill, AfterItsScoresAReadmittedRequestIsAnOrdinaryOne) {  // R43: 
 TEST(ScoredPrefill, APausedConsumerGetsNoMoreScoredRows) {  // R31: what is buffered is bounded
   Scheduler scheduler(scoring_core());
   scheduler.enqueue(RequestId(1), scored(20, 4));
-  whole_step(scheduler);
+  whole_decision(scheduler);
   scheduler.set_paused(RequestId(1), true);
   EXPECT_TRUE(scheduler.plan().empty());
   scheduler.set_paused(RequestId(1), false);
@@ -193,7 +193,7 @@ TEST(ScoredPrefill, TheFlagChangesNoPlanOfUnscoredRequests) {  // R47
     b.enqueue(RequestId(i), plain(2 + 3 * i, 5));
   }
   for (int step = 0; step < 30; ++step) {
-    const Decision x = whole_step(a), y = whole_step(b);
+    const Decision x = whole_decision(a), y = whole_decision(b);
     ASSERT_EQ(x.operation, y.operation);
     ASSERT_EQ(x.lanes.size(), y.lanes.size());
     for (size_t i = 0; i < x.lanes.size(); ++i) {

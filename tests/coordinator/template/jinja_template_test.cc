@@ -8,8 +8,8 @@
 namespace helios::jinja {
 namespace {
 
-Result<std::string> render(std::string_view source, std::string_view variables = "{}",
-                           const RenderLimits& limits = {}) {
+Result<std::string> render_source(std::string_view source, std::string_view variables = "{}",
+                                  const RenderLimits& limits = {}) {
   const auto parsed = JinjaTemplate::parse(source);
   if (!parsed.ok()) return parsed.error();
   std::tm time{};
@@ -24,19 +24,19 @@ Result<std::string> render(std::string_view source, std::string_view variables =
 }
 
 std::string text(std::string_view source, std::string_view variables = "{}") {
-  const auto rendered = render(source, variables);
+  const auto rendered = render_source(source, variables);
   return rendered.ok() ? *rendered : "error: " + rendered.error().message;
 }
 
 Errc code(std::string_view source, std::string_view variables = "{}", const RenderLimits& limits = {}) {
-  const auto rendered = render(source, variables, limits);
+  const auto rendered = render_source(source, variables, limits);
   return rendered.ok() ? Errc::kInternal : rendered.error().code;
 }
 
 TEST(JinjaTemplate, RendersTheTableAsJinja2Does) {
   for (const testing::Case& c : testing::kCases) {
     SCOPED_TRACE(std::string(c.source));
-    const auto rendered = render(c.source, testing::kContext);
+    const auto rendered = render_source(c.source, testing::kContext);
     if (c.outcome == testing::Outcome::kText) {
       ASSERT_TRUE(rendered.ok()) << rendered.error().message;
       EXPECT_EQ(*rendered, c.text);
@@ -154,7 +154,7 @@ TEST(JinjaTemplate, AppendingCostsWhatItAdds) {
   limits.max_memory_bytes = 64u << 20;
   limits.max_steps = 2'000'000;
   const std::string message(100, 'm');
-  const auto rendered = render(
+  const auto rendered = render_source(
       "{% set ns = namespace(t='', u='', l=[]) %}{% for i in range(10000) %}{% set ns.t = ns.t + m %}"
       "{% set ns.u = ns.u ~ m ~ i %}{% set ns.l = ns.l + [i] %}{% endfor %}{{ ns.t|length }} {{ ns.u|length }} {{ "
       "ns.l|length }}",
@@ -178,7 +178,7 @@ TEST(JinjaTemplate, ManyKeysAreFoundByHash) {
   for (int i = 0; i < 20000; ++i) object += (i ? "," : "") + ("\"k" + std::to_string(i) + "\":" + std::to_string(i));
   RenderLimits limits;
   limits.max_steps = 1'000'000;
-  const auto rendered = render("{{ d.k19999 }} {{ d['k0'] }} {{ 'k7' in d }} {{ 'q' in d }} {{ d|length }}",
+  const auto rendered = render_source("{{ d.k19999 }} {{ d['k0'] }} {{ 'k7' in d }} {{ 'q' in d }} {{ d|length }}",
                                R"({"d":)" + object + "}}", limits);
   ASSERT_TRUE(rendered.ok()) << rendered.error().message;
   EXPECT_EQ(*rendered, "19999 0 True False 20000");
@@ -188,7 +188,7 @@ TEST(JinjaTemplate, SearchingIsLinear) {
   RenderLimits limits;
   limits.max_steps = 4'000'000;
   const std::string many(1'000'000, 'a');
-  const auto rendered = render("{{ t.find(p) }} {{ t.count('a') }} {{ t.replace('a', '')|length }} {{ p in t }}",
+  const auto rendered = render_source("{{ t.find(p) }} {{ t.count('a') }} {{ t.replace('a', '')|length }} {{ p in t }}",
                                R"({"t":")" + many + R"(","p":")" + std::string(5000, 'a') + "b\"}", limits);
   ASSERT_TRUE(rendered.ok()) << rendered.error().message;
   EXPECT_EQ(*rendered, "-1 1000000 0 False");

@@ -17,6 +17,7 @@
 #include "tests/kernels/logprobs/reduction_run.h"
 #if defined(HELIOS_EMULATED_DEVICE)
 #include "kernels/base/simt.h"
+#include "tests/support/float_values.h"
 #endif
 
 namespace helios {
@@ -25,8 +26,8 @@ namespace {
 using testing::Asked;
 using testing::ReductionRun;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 constexpr int kWorlds[] = {1, 2, 4};
 
 double ulp(double value) {

@@ -3,19 +3,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "kernels/logprobs/best_keys.h"
 #include "kernels/logprobs/lse_state.h"
 #include "kernels/logprobs/vocab_tiles.h"
+#include "tests/support/float_values.h"
 #include "tests/support/logit_rows.h"
 
 namespace helios {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 
 TEST(LseState, ExponentialIsExactAtZeroAndCloseElsewhere) {
   EXPECT_EQ(exp_nonpositive(0.0f), 1.0f);

@@ -12,6 +12,7 @@
 #include "kernels/logprobs/prompt_rows.h"
 #include "kernels/logprobs/reference.h"
 #include "tests/kernels/logprobs/reduction_run.h"
+#include "tests/support/float_values.h"
 
 namespace helios {
 namespace {
@@ -19,9 +20,9 @@ namespace {
 using testing::kGuardWord;
 using testing::ReductionRun;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr int kWorlds[] = {1, 2, 4};
+using testing::kInf;
+using testing::kNan;
+constexpr int kWorldSizes[] = {1, 2, 4};
 
 /// One scored graph over vectors as device memory: every block's launches on every shard, payloads gathered by copying.
 class PromptRun {
@@ -257,7 +258,7 @@ TEST(PromptRows, R40_R41_X1_EveryRowHasTheGenerationReductionsBitsItsRankAndItsP
     }
     targets[0] = kNoTarget;
     targets.back() = static_cast<TokenId>(c.vocab);  // no such id
-    for (const int world : kWorlds) {
+    for (const int world : kWorldSizes) {
       const PromptRun run(rows, targets, world, world % 2, tokens);
       for (int r = 1; r + 1 < c.rows; ++r) {
         // The reduction beside it is emulated too: some rows, among them the first of the second block.
@@ -285,7 +286,7 @@ TEST(PromptRows, R6_R41_RanksCountStrictlyGreaterReportedValues) {
   zeros[3] = 0.0f, zeros[650] = -0.0f;
   const std::vector<std::vector<float>> rows{tied, tied, tied, subtracted, subtracted, zeros, zeros};
   const std::vector<TokenId> targets{400, 30, 0, 123, 9, 650, 3};
-  for (const int world : kWorlds) {
+  for (const int world : kWorldSizes) {
     const PromptRun run(rows, targets, world);
     for (size_t r = 0; r < rows.size(); ++r) expect_scored(run.row(static_cast<int64_t>(r)), rows[r], targets[r]);
     EXPECT_EQ(run.row(0)[prompt_score_word::kActualRank], 2);
@@ -306,7 +307,7 @@ TEST(PromptRows, R40_RowsWithoutADistributionKeepTheirIdAlone) {
   infinite[0] = kInf;
   const std::vector<std::vector<float>> rows{plain, few, few, nan, infinite, std::vector<float>(600, -kInf), plain};
   const std::vector<TokenId> targets{7, 10, 11, 3, 0, 5, 8};
-  for (const int world : kWorlds) {
+  for (const int world : kWorldSizes) {
     const PromptRun run(rows, targets, world);
     for (const size_t r : {0, 1, 2, 6}) expect_scored(run.row(static_cast<int64_t>(r)), rows[r], targets[r]);
     EXPECT_EQ(bits_float(run.row(2)[prompt_score_word::kActualBits]), -kInf);

@@ -3,12 +3,12 @@
 #include "kernels/transformer/attention.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "kernels/base/aligned_buffer.h"
 #include "kernels/transformer/reference.h"
 #include "tests/kernels/transformer/kernel_test_data.h"
+#include "tests/support/float_values.h"
 
 namespace helios {
 namespace {
@@ -18,7 +18,7 @@ using testing::count_of;
 using testing::GuardedFloats;
 using testing::random_floats;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kNan;
 
 // Tolerances, absolute, for unit-normal q, k and v. A score is a sum of head_dim products (at most 128, scaled to about
 // 1), so it is off by a few 2^-24 times its terms; the weights by as much, relatively; outputs are averages of values.

@@ -2,10 +2,10 @@
 #include "kernels/transformer/layers.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/transformer/reference.h"
 #include "tests/kernels/transformer/kernel_test_data.h"
+#include "tests/support/float_values.h"
 
 namespace helios {
 namespace {
@@ -16,8 +16,8 @@ using testing::GuardedFloats;
 using testing::random_floats;
 using testing::to_bf16;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using testing::kNan;
+using testing::kInf;
 
 // Tolerances, relative to the float64 value.
 //   RMS norm: sum of squares in 16 lanes (about sqrt(hidden / 16) roundings), mean, root, division, two products.

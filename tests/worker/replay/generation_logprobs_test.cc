@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "common/contract/completion_layout.h"
 #include "kernels/logprobs/reference.h"
 #include "tests/kernels/transformer/kernel_test_data.h"
 #include "tests/support/count_allocations.h"
+#include "tests/support/float_values.h"
 #include "tests/support/in_process_ranks.h"
 #include "tests/support/logit_rows.h"
 #include "tests/support/test_device.h"
@@ -24,8 +24,8 @@
 namespace helios {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kInf;
+using testing::kNan;
 constexpr int kCapacity = 33;
 constexpr int kTokens = 3;  // T
 constexpr int kMaxRows = kCapacity + 7;

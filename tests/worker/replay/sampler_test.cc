@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "kernels/sampling/reference.h"
 #include "tests/kernels/transformer/kernel_test_data.h"
 #include "tests/support/count_allocations.h"
+#include "tests/support/float_values.h"
 #include "tests/support/in_process_ranks.h"
 #include "tests/support/logit_rows.h"
 #include "tests/support/sampling_tables.h"
@@ -20,9 +20,9 @@
 namespace helios {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-struct Step {
+using testing::kInf;
+using testing::kNan;
+struct SamplerStep {
   std::vector<std::vector<float>> rows;  // whole vocabulary
   std::vector<int32_t> slots;
   std::vector<int32_t> positions;
@@ -39,15 +39,15 @@ struct Step {
   }
 };
 
-struct Outcome {
+struct SamplerOutcome {
   std::vector<int32_t> tokens;
   StepCounters counters;
   int64_t allocated = 0;
 };
 
 // The device that this test is linked for, and its exchanges: the CPU, or a GPU's ways without a GPU.
-struct TestDevice {
-  TestDevice(int threads, Communicator& group) {
+struct SamplerDevice {
+  SamplerDevice(int threads, Communicator& group) {
     device = testing::test_device(group.world_size(), threads);
     captured = testing::captured_exchanges(group, device);
     communicator = captured ? captured.get() : &group;
@@ -80,7 +80,7 @@ struct TestDevice {
 /// A rank's tables where its kernels can read them.
 class DeviceTables {
  public:
-  DeviceTables(const testing::SamplingTables& tables, TestDevice& device)
+  DeviceTables(const testing::SamplingTables& tables, SamplerDevice& device)
       : sampling_(device.room<SlotSampling>(tables.sampling.size())),
         slots_(device.room<SlotState>(tables.slots.size())),
         biases_(device.room<LogitBias>(tables.biases.size())),
@@ -98,7 +98,7 @@ class DeviceTables {
     view.token_counts = counts_.as<int32_t>();
     return view;
   }
-  void upload(const testing::SamplingTables& tables, TestDevice& device) const {
+  void upload(const testing::SamplingTables& tables, SamplerDevice& device) const {
     device.write(sampling_, tables.sampling);
     device.write(slots_, tables.slots);
     device.write(biases_, tables.biases);
@@ -114,7 +114,7 @@ class DeviceTables {
 // One rank's sampler for steps of as many rows as the first: captured once, then replayed.
 class RankSampler {
  public:
-  RankSampler(const Step& step, int threads, Communicator& group)
+  RankSampler(const SamplerStep& step, int threads, Communicator& group)
       : device_(threads, group),
         world_(group.world_size()),
         rank_(group.rank()),
@@ -140,7 +140,7 @@ class RankSampler {
     graph_ = stream().end_capture();
   }
 
-  Outcome run(const Step& step) {
+  SamplerOutcome run(const SamplerStep& step) {
     const size_t rows = step.rows.size();
     const auto logits = testing::shard_rows(step.rows, layout_, rank_, world_);
     device_.write(logits_, logits);
@@ -153,7 +153,7 @@ class RankSampler {
     device_tables_.upload(tables_, device_);
     const StepCounters before = device_.read(counters_.as<StepCounters>(), 1)[0];
     stream().replay(*graph_);
-    Outcome outcome{.tokens = device_.read(sampler_.tokens(), rows + 1),
+    SamplerOutcome outcome{.tokens = device_.read(sampler_.tokens(), rows + 1),
                     .counters = device_.read(counters_.as<StepCounters>(), 1)[0]};
     outcome.counters.sampler_words -= before.sampler_words;
     outcome.counters.sampler_rows_filtered -= before.sampler_rows_filtered;
@@ -173,7 +173,7 @@ class RankSampler {
  private:
   Stream& stream() { return *device_.device.compute; }
 
-  TestDevice device_;
+  SamplerDevice device_;
   const int world_;
   const Rank rank_;
   const VocabLayout layout_;
@@ -185,13 +185,13 @@ class RankSampler {
   std::unique_ptr<Graph> graph_;
 };
 
-Outcome run_step(const Step& step, int world = 1, int threads = 1) {
-  std::vector<Outcome> outcomes(world);
+SamplerOutcome sample_step(const SamplerStep& step, int world = 1, int threads = 1) {
+  std::vector<SamplerOutcome> outcomes(world);
   testing::run_ranks(world, [&](Communicator& communicator) {
     RankSampler sampler(step, threads, communicator);
     outcomes[communicator.rank().value] = sampler.run(step);
   });
-  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.tokens, outcomes[0].tokens);
+  for (const SamplerOutcome& outcome : outcomes) EXPECT_EQ(outcome.tokens, outcomes[0].tokens);
   return outcomes[0];
 }
 
@@ -201,7 +201,7 @@ reference::SamplingDefinition definition_of(const SlotSampling& sampling) {
 }
 
 // What the definition says of one row of a step.
-TokenId defined_token(const Step& step, size_t row) {
+TokenId defined_token(const SamplerStep& step, size_t row) {
   const int slot = step.slots[row];
   return reference::sampled_token(reference::transformed_logits(step.rows[row], step.transforms[slot]),
                                   definition_of(step.sampling[slot]), step.sampling[slot].seed, step.positions[row]);
@@ -230,14 +230,14 @@ const std::vector<SlotSampling> kParameters = {
 TEST(Sampler, ChoosesWhatBruteForceGumbelMaxChooses) {
   int trial = 0;
   for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 4099, 1, 2, 17, 300, 32000}, 2)) {
-    Step step;
+    SamplerStep step;
     for (const SlotSampling& parameters : kParameters) {
       SlotSampling sampling = parameters;
       sampling.seed = 0x123456789abcdefull * static_cast<uint64_t>(++trial);
       step.add(testing::model_like_row(vocab, 500 + trial), sampling, 1000 + trial);
     }
     for (const int world : testing::cases_for_device<int>({1, 4, 2, 8}, vocab == 515 ? 3 : 1)) {
-      const Outcome outcome = run_step(step, world, 2);
+      const SamplerOutcome outcome = sample_step(step, world, 2);
       for (size_t r = 0; r < step.rows.size(); ++r) {
         EXPECT_EQ(outcome.tokens[r], defined_token(step, r))
             << "V " << vocab << ", world " << world << ", parameters " << r;
@@ -248,7 +248,7 @@ TEST(Sampler, ChoosesWhatBruteForceGumbelMaxChooses) {
 }
 
 TEST(Sampler, ManyRowsSearchSideBySide) {  // more than a warp's lanes; searches end in different rounds
-  Step step;
+  SamplerStep step;
   for (int r = 0; r < 75; ++r) {
     SlotSampling sampling{.temperature = 0.5f + 0.1f * static_cast<float>(r % 20), .seed = static_cast<uint64_t>(r)};
     if (r % 3 != 0) sampling.top_k = 1 + r % 13;
@@ -258,7 +258,7 @@ TEST(Sampler, ManyRowsSearchSideBySide) {  // more than a warp's lanes; searches
     step.add(row, sampling, r, r % 6 == 5 ? testing::transform_kinds(row, r)[r % 8] : reference::TransformDefinition{});
   }
   for (const int world : testing::cases_for_device<int>({2, 1, 8}, 1)) {
-    const Outcome outcome = run_step(step, world);
+    const SamplerOutcome outcome = sample_step(step, world);
     for (size_t r = 0; r < step.rows.size(); ++r) EXPECT_EQ(outcome.tokens[r], defined_token(step, r)) << r;
   }
 }
@@ -268,7 +268,7 @@ TEST(Sampler, TransformsBeforeItFilters) {
       {.temperature = 0.0f}, {.temperature = 1.3f}, {.temperature = 1.0f, .top_p = 0.9f, .min_p = 0.01f, .top_k = 30}};
   int trial = 0;
   for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 20, 4099, 32000}, 1)) {
-    Step step;
+    SamplerStep step;
     for (const SlotSampling& base : parameters) {
       const auto row = testing::model_like_row(vocab, 70 + trial);
       for (const auto& transform : testing::transform_kinds(row, 90 + trial)) {
@@ -279,7 +279,7 @@ TEST(Sampler, TransformsBeforeItFilters) {
       step.add(row, base, trial);  // no transformation, in the same step
     }
     for (const int world : testing::cases_for_device<int>({1, 4, 2, 8}, 3)) {
-      const Outcome outcome = run_step(step, world);
+      const SamplerOutcome outcome = sample_step(step, world);
       for (size_t r = 0; r < step.rows.size(); ++r) {
         EXPECT_EQ(outcome.tokens[r], defined_token(step, r)) << "V " << vocab << ", world " << world << ", row " << r;
       }
@@ -290,7 +290,7 @@ TEST(Sampler, TransformsBeforeItFilters) {
 
 TEST(Sampler, SameTokensAtEveryDegreeBatchPlaceAndThreadCount) {  // X1
   for (const int64_t vocab : testing::cases_for_device<int64_t>({515, 20, 20011}, 1)) {
-    Step all;
+    SamplerStep all;
     for (int r = 0; r < 32; ++r) {
       SlotSampling sampling = kParameters[r % kParameters.size()];
       sampling.seed = static_cast<uint64_t>(r) * 77 + 5;
@@ -300,15 +300,15 @@ TEST(Sampler, SameTokensAtEveryDegreeBatchPlaceAndThreadCount) {  // X1
     }
     std::vector<int32_t> alone;
     for (int r = 0; r < 32; ++r) {
-      Step one;
+      SamplerStep one;
       one.add(all.rows[r], all.sampling[r], all.positions[r], all.transforms[r]);
-      alone.push_back(run_step(one).tokens[0]);
+      alone.push_back(sample_step(one).tokens[0]);
     }
     for (const int world : testing::cases_for_device<int>({1, 4, 2, 8}, 2)) {
       for (const int threads : testing::cases_for_device<int>({1, 3}, 1)) {
         if (threads == 3 && world == 8) continue;  // 24 spinning threads on a small machine
         for (const bool reversed : {false, true}) {
-          Step batch = all;
+          SamplerStep batch = all;
           std::vector<int32_t> expected = alone;
           if (reversed) {
             std::reverse(batch.rows.begin(), batch.rows.end());
@@ -317,7 +317,7 @@ TEST(Sampler, SameTokensAtEveryDegreeBatchPlaceAndThreadCount) {  // X1
             std::reverse(expected.begin(), expected.end());
             batch.rows.resize(7), batch.slots.resize(7), batch.positions.resize(7), expected.resize(7);
           }
-          EXPECT_EQ(run_step(batch, world, threads).tokens, expected) << "V " << vocab << ", world " << world;
+          EXPECT_EQ(sample_step(batch, world, threads).tokens, expected) << "V " << vocab << ", world " << world;
         }
       }
     }
@@ -331,7 +331,7 @@ void expect_distribution(const std::vector<float>& row, SlotSampling sampling, i
   const auto probabilities =
       reference::sampling_probabilities(reference::transformed_logits(row, transform), definition_of(sampling));
   std::vector<int64_t> observed(row.size());
-  Step step;
+  SamplerStep step;
   const int rows = testing::kEmulatedDevice ? 20 : 50;
   for (int r = 0; r < rows; ++r) step.add(row, sampling, 0, transform);
   SingleRankCommunicator alone;
@@ -407,13 +407,13 @@ TEST(Sampler, GreedyTakesTheSmallerIdOnTies) {
     std::vector<float> zeros(vocab, -1.0f);
     zeros[vocab / 4] = -0.0f;
     zeros[vocab - 2] = 0.0f;
-    Step step;
+    SamplerStep step;
     step.add(row, {.temperature = 0.0f}, 1);
     step.add(zeros, {.temperature = 0.0f}, 1);
     step.add(std::vector<float>(vocab, 7.0f), {.temperature = 9e-6f}, 1);
     step.add(row, {.temperature = 0.0f, .top_p = 0.1f, .top_k = 1}, 1);
     for (const int world : testing::cases_for_device<int>({1, 4, 2, 8}, 2)) {
-      const auto tokens = run_step(step, world).tokens;
+      const auto tokens = sample_step(step, world).tokens;
       EXPECT_EQ(tokens, (std::vector<int32_t>{static_cast<int32_t>(vocab / 3), static_cast<int32_t>(vocab / 4), 0,
                                               static_cast<int32_t>(vocab / 3)}));
     }
@@ -430,13 +430,13 @@ TEST(Sampler, EqualLogitsAtACutStayTogether) {
     std::vector<int> seen(515);
     for (const int world : testing::cases_for_device<int>({1, 4}, 1)) {
       for (int block = 0; block < 4; ++block) {
-        Step step;
+        SamplerStep step;
         for (int r = 0; r < 40; ++r) {
           SlotSampling drawn = sampling;
           drawn.seed = 5;
           step.add(row, drawn, block * 40 + r);
         }
-        for (const int32_t token : run_step(step, world).tokens) ++seen[token];
+        for (const int32_t token : sample_step(step, world).tokens) ++seen[token];
       }
     }
     const auto probabilities = reference::sampling_probabilities(row, definition_of(sampling));
@@ -453,7 +453,7 @@ TEST(Sampler, RowsThatAreNoDistributionFailAlone) {
   for (const SlotSampling& base : testing::cases_for_device(kParameters, 2)) {
     SlotSampling sampling = base;
     sampling.seed = 9;
-    Step step;
+    SamplerStep step;
     step.add(good, sampling, 3);
     step.add(with_nan, sampling, 3);
     step.add(std::vector<float>(4096, -kInf), sampling, 3);
@@ -462,7 +462,7 @@ TEST(Sampler, RowsThatAreNoDistributionFailAlone) {
     step.add(good, sampling, 3);
     step.slots[5] = -1;
     for (const int world : testing::cases_for_device<int>({2, 1, 8}, 1)) {
-      const auto tokens = run_step(step, world).tokens;
+      const auto tokens = sample_step(step, world).tokens;
       EXPECT_EQ(tokens[0], reference::sampled_token(good, definition_of(sampling), 9, 3));
       EXPECT_EQ(tokens[1], -1);
       EXPECT_EQ(tokens[2], -1);
@@ -475,43 +475,43 @@ TEST(Sampler, RowsThatAreNoDistributionFailAlone) {
 
 TEST(Sampler, OnlyFiltersExchangeMoreThanFourWordsARow) {  // X3
   const int64_t vocab = testing::kEmulatedDevice ? 2000 : 32000;
-  Step plain, filtered;
+  SamplerStep plain, filtered;
   for (int r = 0; r < 5; ++r) {
     plain.add(testing::model_like_row(vocab, r), {.temperature = r % 2 ? 1.0f : 0.0f}, r);
     filtered.add(testing::model_like_row(vocab, r), {.temperature = 1.0f, .top_p = 0.9f, .min_p = 0.01f, .top_k = 40},
                  r);
   }
   for (const int world : testing::cases_for_device<int>({2, 4, 8}, 1)) {
-    EXPECT_EQ(run_step(plain, world).counters.sampler_words, 5 * 4);
-    const int64_t words = run_step(filtered, world).counters.sampler_words;
+    EXPECT_EQ(sample_step(plain, world).counters.sampler_words, 5 * 4);
+    const int64_t words = sample_step(filtered, world).counters.sampler_words;
     EXPECT_LE(words, 5 * (4 + 4 + 2 * 6 * 512));  // at most six rounds a search, whatever the vocabulary
     EXPECT_GT(words, 5 * 4);
   }
-  EXPECT_EQ(run_step(filtered).counters.sampler_words, 0);
+  EXPECT_EQ(sample_step(filtered).counters.sampler_words, 0);
 }
 
 TEST(Sampler, AStepAllocatesNothing) {
   if (testing::kEmulatedDevice) GTEST_SKIP() << "the emulator itself allocates";
-  Step step;
+  SamplerStep step;
   for (size_t p = 0; p < kParameters.size(); ++p) step.add(testing::model_like_row(5000, p), kParameters[p], 1);
-  for (const int threads : {1, 3}) EXPECT_EQ(run_step(step, 1, threads).allocated, 0);
+  for (const int threads : {1, 3}) EXPECT_EQ(sample_step(step, 1, threads).allocated, 0);
 }
 
 TEST(Sampler, ARowThatMayHoldNothingFailsAlone) {
-  Step step;
+  SamplerStep step;
   const auto row = testing::model_like_row(515, 4);
   step.add(row, {.temperature = 1.0f}, 1, {.allowed_ids = {7}, .forbidden_ids = {7}});
   step.add(row, {.temperature = 1.0f}, 1, {.allowed_ids = {7, 400}, .forbidden_ids = {7}});
   step.add(row, {.temperature = 0.0f}, 1, {.logit_bias = {{44, kInf}}});
-  for (const int world : {1, 2}) EXPECT_EQ(run_step(step, world).tokens, (std::vector<int32_t>{-1, 400, -1}));
+  for (const int world : {1, 2}) EXPECT_EQ(sample_step(step, world).tokens, (std::vector<int32_t>{-1, 400, -1}));
 }
 
 TEST(Sampler, SeedAndPositionMatter) {
   const std::vector<float> row(1000, 0.0f);
-  Step step;
+  SamplerStep step;
   for (int i = 0; i < 12; ++i)
     step.add(row, {.temperature = 1.0f, .seed = i < 6 ? 1u : static_cast<uint32_t>(i)}, i < 6 ? i : 0);
-  auto tokens = run_step(step).tokens;
+  auto tokens = sample_step(step).tokens;
   std::sort(tokens.begin(), tokens.end());
   EXPECT_GE(std::unique(tokens.begin(), tokens.end()) - tokens.begin(), 11);  // position 0 with seed 1 and 11 others
 }

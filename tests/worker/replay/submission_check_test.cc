@@ -1,11 +1,11 @@
 // Every field of a submission that does not fit the core is refused with its name, and nothing crashes.
+#include "tests/support/float_values.h"
 #include "worker/replay/submission_check.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
-#include <limits>
 
 namespace helios {
 namespace {
@@ -206,7 +206,7 @@ TEST_P(SubmissionFaults, AreRefusedByName) {
   EXPECT_TRUE(check.check(good()).ok()) << "a refusal leaves no trace";
 }
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using testing::kNan;
 
 INSTANTIATE_TEST_SUITE_P(
     Each, SubmissionFaults,
