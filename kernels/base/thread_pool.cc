@@ -5,8 +5,8 @@
 // core to others, again and again, and waits on for as long as nobody takes it: to wake a sleeping core of a virtual
 // machine takes 50 us and more, the thread that was woken then keeps the other waiting until that one sleeps too, and
 // so a step sleeps at every fork (measured: 0.58 instead of 0.88 of the read bandwidth for one row). As soon as somebody
-// does take the core it sleeps on a futex, because a machine with more ranks than cores makes no progress while its
-// waiters burn the cores. Threads: any one caller, and the helpers owned here.
+// does take the core it sleeps on a futex, at this wait and for many more, because a machine with more ranks than cores
+// makes no progress while its waiters burn the cores. Threads: any one caller, and the helpers owned here.
 #include "kernels/base/thread_pool.h"
 
 #include <linux/futex.h>
@@ -30,6 +30,7 @@ namespace {
 constexpr auto kSpin = std::chrono::microseconds(8);
 constexpr auto kOffer = std::chrono::microseconds(500);  // covers what is done between the steps of a decode
 constexpr auto kTaken = std::chrono::microseconds(30);   // a yield that took so long let somebody run
+constexpr int kShared = 1000;  // waits without an offer after that: each would cost a time slice for as long as it lasts
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
@@ -60,11 +61,14 @@ bool spin_until(const Done& done) {
     }
     now = Clock::now();
   } while (now < start + kSpin);
+  thread_local int shared = 0;
+  if (shared > 0) return --shared, done();
   while (now < start + kOffer) {
     sched_yield();
-    if (done()) return true;
     const auto back = Clock::now();
-    if (back - now > kTaken) return false;
+    if (back - now > kTaken) shared = kShared;
+    if (done()) return true;
+    if (shared > 0) return false;
     now = back;
   }
   return done();
