@@ -77,7 +77,7 @@ TEST(SubmissionBuilder, ACachedPrefixComesAsBlocksAndTheRestAsTokens) {
 }
 
 TEST(SubmissionBuilder, AReadmissionBringsWhatWasGenerated) {
-  testing::SmallCoreOptions options{.slot_capacity = 2, .kv_num_blocks = 4};  // 16 positions for two
+  testing::SmallCoreOptions options{.slot_capacity = 2, .kv_num_blocks = 5};  // 20 positions, and two need 24
   Scheduler scheduler(testing::small_core(options));
   RequestSpec spec = request({5, 6, 7}, 9, false);
   spec.sampling.presence_penalty = 1.0f;
@@ -85,6 +85,7 @@ TEST(SubmissionBuilder, AReadmissionBringsWhatWasGenerated) {
   scheduler.enqueue(RequestId(2), spec);
   uint64_t sequence = 0;
   const Submission first = next(scheduler, ++sequence);
+  ASSERT_EQ(first.admissions.size(), 2u);
   EXPECT_TRUE(first.admissions[1].sampling.output_counts.empty());
   decode(scheduler, {RequestId(1), RequestId(2)}, 3, 40);
   while (scheduler.find(RequestId(2))->tenancy) {

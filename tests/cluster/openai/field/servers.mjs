@@ -60,7 +60,7 @@ const kinds = {
   parsers: { nproc: 2, args: [...scored, ...cache(8192)] },
   load: { nproc: 2, args: [...scored, ...plain, ...cache(6144)] },
   wide: { model: wide, nproc: 2, args: [...plain, ...cache(3200), '--max-model-len', '3200'] },
-  small: { nproc: 1, args: [...scored, ...plain, ...cache(896), '--max-model-len', '896', '--max-num-seqs', '8'] },
+  small: { nproc: 1, args: ['--prompt-logprobs', '--prefill-chunk', '832', ...plain, ...cache(848), '--max-model-len', '832', '--max-num-seqs', '8'] },
   odd: { model: () => path.join(data, 'models/tiny-random/llama-gqa-bf16'), nproc: 2, args: cache(2048) },
   nan: { model: broken, nproc: 2, args: [...scored, ...plain, ...cache(2048)] },
   golden: { model: () => path.join(data, 'models/stories260k/f32'), nproc: 2, args: [...scored, ...cache(2048), '--dtype', 'float32'] },
