@@ -370,7 +370,7 @@ TEST(PagedAttention, X1_LongContextsOfEveryHeadSizeMeetFloat64) {
   const std::vector<Geometry> geometries = {grouped(4, 2, 128),
                                             grouped(2, 2, 256),
                                             grouped(8, 1, 64),
-                                            grouped(5, 1, 100),
+                                            grouped(4, 1, 100),
                                             grouped(1, 1, 192),
                                             grouped(20, 1, 16),
                                             Geometry{5, 2, 32, {0, 1, 1, 0, 1}}};
