@@ -1,12 +1,12 @@
-// The demo model, whole: scores and greedy tokens against float64 over its BF16 weights, and the same bits for a token
-// that was generated alone, in company, or scored as part of a prompt in any chunks (X1).
+// The demo model, whole: scores against float64 over its BF16 weights, and the same bits for a token that was generated
+// alone, in company, or scored as part of a prompt in any chunks (X1).
 //
 // What it has over tests/worker/replay: BF16 weights on tensor cores, and shapes that a library's products care about.
-// The golden values are deploy/demo/training/golden.py's, six prompts of them.
+// The golden values are those that come with the model, but for one long prompt.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
-#include <sstream>
 
 #include "tests/support/test_cluster.h"
 
@@ -23,38 +23,37 @@ struct GoldenPrompt {
   std::string name;
   std::vector<TokenId> ids;
   std::vector<double> values;  // of ids[1..]
-  std::vector<TokenId> greedy;
-  std::vector<double> greedy_values;
+  std::vector<int32_t> ranks;
 };
 
+/// The number behind each `key` of a line.
+std::vector<double> numbers_behind(const std::string& line, const std::string& key) {
+  std::vector<double> out;
+  for (size_t at = line.find(key); at != std::string::npos; at = line.find(key, at + 1))
+    out.push_back(std::strtod(line.c_str() + at + key.size(), nullptr));
+  return out;
+}
+
+/// A prompt a line. Read without a JSON library, because a machine that only checks its GPU has none.
 std::vector<GoldenPrompt> golden_prompts() {
-  const char* const path = HELIOS_SOURCE_DIR "/tests/golden/demo_logprobs.txt";
+  const char* const path = HELIOS_SOURCE_DIR "/deploy/demo/training/golden.json";
   std::ifstream file(path);
   EXPECT_TRUE(file.is_open()) << path;
+  const std::string name_key = "{\"name\":\"", ids_key = "\"token_ids\":[";
   std::vector<GoldenPrompt> out;
-  std::string line;
-  while (std::getline(file, line)) {
-    std::istringstream words(line);
-    std::string kind, name;
-    size_t count = 0;
-    words >> kind;
-    if (kind == "prompt") {
-      words >> name;
-      out.push_back({.name = name});
-    }
-    words >> count;
-    GoldenPrompt& p = out.back();
-    for (size_t i = 0; i < count; ++i) {
-      TokenId id = 0;
-      double value = 0;
-      if (kind != "values") words >> id;
-      if (kind != "prompt") words >> value;
-      if (kind == "prompt") p.ids.push_back(id);
-      if (kind == "values") p.values.push_back(value);
-      if (kind == "greedy") p.greedy.push_back(id), p.greedy_values.push_back(value);
-    }
-    EXPECT_TRUE(static_cast<bool>(words)) << path << ": " << line.substr(0, 40);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name_key)) continue;
+    GoldenPrompt p{.name = line.substr(name_key.size(), line.find('"', name_key.size()) - name_key.size())};
+    const char* at = line.c_str() + line.find(ids_key) + ids_key.size() - 1;
+    for (char* end = nullptr; *at != ']'; at = end) p.ids.push_back(static_cast<TokenId>(std::strtol(at + 1, &end, 10)));
+    if (p.ids.size() > 160) continue;
+    p.values = numbers_behind(line, "\"logprob\":");
+    for (const double rank : numbers_behind(line, "\"rank\":")) p.ranks.push_back(static_cast<int32_t>(rank));
+    EXPECT_EQ(p.values.size() + 1, p.ids.size()) << p.name;
+    EXPECT_EQ(p.ranks.size() + 1, p.ids.size()) << p.name;
+    out.push_back(std::move(p));
   }
+  EXPECT_GT(out.size(), 10u) << path;
   return out;
 }
 
@@ -74,14 +73,10 @@ class WholeCore : public ::testing::Test {
   const std::vector<GoldenPrompt> prompts_ = golden_prompts();
 };
 
-TEST_F(WholeCore, ScoresAndGreedyTokensMeetFloat64) {
+TEST_F(WholeCore, ScoresMeetFloat64) {
   TestCluster cluster(demo_core(ComputeDtype::kAuto), 1);
   std::vector<TestSequence> run;
-  for (const GoldenPrompt& p : prompts_) {
-    const int tokens = static_cast<int>(std::min<size_t>(p.greedy.size(), 32));
-    run.push_back(
-        {.prompt = p.ids, .sampling = greedy(std::max(tokens, 1)), .logprobs = true, .scored = true});
-  }
+  for (const GoldenPrompt& p : prompts_) run.push_back({.prompt = p.ids, .sampling = greedy(1), .scored = true});
   TestDriver(cluster).run(run, 0);
   if (HasFatalFailure()) return;
   double worst = 0.0;
@@ -90,16 +85,13 @@ TEST_F(WholeCore, ScoresAndGreedyTokensMeetFloat64) {
     const GoldenPrompt& p = prompts_[i];
     ASSERT_EQ(run[i].prompt_rows.size(), p.ids.size());
     for (size_t at = 0; at + 1 < p.ids.size(); ++at) {
-      const float value = bits_float(run[i].prompt_rows[at][w::kActualBits]);
-      ASSERT_EQ(run[i].prompt_rows[at][w::kActualId], p.ids[at + 1]);
+      const std::vector<int32_t>& row = run[i].prompt_rows[at];
+      const float value = bits_float(row[w::kActualBits]);
+      ASSERT_EQ(row[w::kActualId], p.ids[at + 1]);
       ASSERT_NEAR(value, p.values[at], kTolerance) << "position " << at + 1;
+      // Two values that nearly tie may change places.
+      ASSERT_NEAR(row[w::kActualRank], p.ranks[at], p.ranks[at] <= 20 ? 1 : 2) << "position " << at + 1;
       worst = std::max(worst, std::fabs(value - p.values[at]));
-    }
-    for (size_t t = 0; t < std::min(run[i].tokens.size(), p.greedy.size()); ++t) {
-      ASSERT_EQ(run[i].tokens[t], p.greedy[t]) << "token " << t;
-      const float value = bits_float(run[i].packed[t][kChosenBits]);
-      ASSERT_NEAR(value, p.greedy_values[t], kTolerance) << "token " << t;
-      worst = std::max(worst, std::fabs(value - p.greedy_values[t]));
     }
   }
   std::printf("figure | largest difference to float64, nats | %.2g\n", worst);
