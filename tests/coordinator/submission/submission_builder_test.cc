@@ -77,11 +77,11 @@ TEST(SubmissionBuilder, ACachedPrefixComesAsBlocksAndTheRestAsTokens) {
 }
 
 TEST(SubmissionBuilder, AReadmissionBringsWhatWasGenerated) {
-  testing::SmallCoreOptions options{.slot_capacity = 2, .kv_num_blocks = 5};  // 20 positions, and two need 24
+  testing::SmallCoreOptions options{.slot_capacity = 2, .kv_num_blocks = 6};  // 24 positions, and two need 40
   Scheduler scheduler(testing::small_core(options));
-  RequestSpec spec = request({5, 6, 7}, 9, false);
+  RequestSpec spec = request({5, 6, 7}, 17, false);
   spec.sampling.presence_penalty = 1.0f;
-  scheduler.enqueue(RequestId(1), request({1, 2, 3}, 9, false));
+  scheduler.enqueue(RequestId(1), request({1, 2, 3}, 17, false));
   scheduler.enqueue(RequestId(2), spec);
   uint64_t sequence = 0;
   const Submission first = next(scheduler, ++sequence);
