@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -47,6 +48,7 @@ class EngineLoop {
   const std::string& endpoint() const { return endpoint_; }
 
  private:
+  static double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
   using Notify = std::shared_ptr<const std::function<void()>>;
 
   /// A sequence that has not ended: waiting, running, or parked while ranks restart.
