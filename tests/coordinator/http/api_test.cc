@@ -1,7 +1,4 @@
-// The API over loopback: real server, real tokenizer and text path; only the engine's tokens are dictated.
-
-#include "coordinator/http/api.h"
-
+// What a client of the API sees, endpoint by endpoint.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,69 +6,12 @@
 #include <map>
 #include <thread>
 
-#include "coordinator/http/http_server.h"
-#include "tests/coordinator/http/raw_client.h"
-#include "tests/coordinator/http/scripted_engine.h"
-#include "tests/coordinator/protocol/tiny_tokenizer.h"
+#include "tests/coordinator/http/api_fixture.h"
 
 namespace helios::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-struct ApiTest : ::testing::Test {
-  void start(const std::string& api_key = "") {
-    router = std::make_unique<Router>(api_key);
-    api = std::make_unique<Api>(
-        Api::Parts{*tiny_tokenizer(), engine, metrics, {.eos_ids = {256, 257}}, model, {}, templates});
-    api->add_routes(*router);
-    HttpOptions options{.port = 0, .send_buffer_bytes = 65536, .write_timeout = 2s};
-    options.on_response = [this](int status) { metrics.on_response(status); };
-    auto started = HttpServer::start(options, *router);
-    ASSERT_TRUE(started) << started.error().message;
-    server = std::move(*started);
-  }
-  void start_with_template() {
-    auto loaded = ChatTemplate::from_source("{% for m in messages %}{{ m.content }}{% endfor %}:");
-    ASSERT_TRUE(loaded);
-    templates = {.loaded = *loaded, .reason = ""};
-    start();
-  }
-  uint16_t port() const { return server->port(); }
-  /// Sends the token ids of `text`, ending at the token limit.
-  static void generate(ScriptedStream& stream, const std::string& text) {
-    for (size_t i = 0; i < text.size(); ++i) {
-      stream.token(static_cast<unsigned char>(text[i]),
-                   i + 1 == text.size() ? FinishCode::kTokenLimit : FinishCode::kNone);
-    }
-  }
-  std::string metric(const std::string& name) {
-    const std::string all = metrics.render(engine.status());
-    const size_t at = all.find("\n" + name);
-    return at == std::string::npos ? "" : all.substr(at + 1, all.find('\n', at + 1) - at - 1);
-  }
-
-  ServedModel model{.name = "tiny", .root = "/models/tiny", .created = 1767225600, .fingerprint = "fp"};
-  ServerMetrics metrics{"tiny"};
-  ScriptedEngine engine;
-  ChatTemplates templates;
-  std::unique_ptr<Router> router;
-  std::unique_ptr<Api> api;
-  std::unique_ptr<HttpServer> server;
-};
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::vector<std::string> events_of(const std::string& body) {
-  std::vector<std::string> events;
-  for (size_t at = 0; at < body.size();) {
-    const size_t end = body.find("\n\n", at);
-    if (end == std::string::npos || body.compare(at, 6, "data: ") != 0) return {"malformed: " + body.substr(at)};
-    events.push_back(body.substr(at + 6, end - at - 6));
-    at = end + 2;
-  }
-  return events;
-}
 
 TEST_F(ApiTest, APlainCompletion) {
   start();
@@ -120,146 +60,6 @@ PromptScores scores_of(int32_t first, const std::string& tokens, FinishCode fini
 }
 TokenEvent scored_token(TokenId id, FinishCode finish = FinishCode::kNone) {
   return {.token = id, .logprobs = PositionLogprobs{-0.25f, {{id, -0.25f}}}, .finish = finish};
-}
-
-TEST_F(ApiTest, EchoedLogprobsAndTheListOfPromptLogprobs) {  // R46
-  start();
-  RawClient client(port());
-  client.send(post("/v1/completions",
-                   R"({"prompt":"Hi!","max_tokens":1,"echo":true,"logprobs":1,"prompt_logprobs":2,"temperature":0})"));
-  auto stream = engine.stream(0);
-  ASSERT_TRUE(stream);
-  EXPECT_TRUE(engine.request(0).prompt_scores);
-  EXPECT_EQ(engine.request(0).num_prompt_logprobs, 2);
-  stream->push(scores_of(1, "i"));
-  stream->push(scores_of(2, "!"));
-  stream->push(scored_token(256, FinishCode::kEos));  // it keeps its entry: wire formats, 0.1
-  const std::string body = client.read_response().body;
-  EXPECT_TRUE(has(body, R"("text":"Hi!","logprobs":{"text_offset":[0,1,2,3],"token_logprobs":[null,-1.5,-1.5,-0.25],)"
-                        R"("tokens":["H","i","!","<eos>"],"top_logprobs":[null,{"x":-0.5,"i":-1.5},{"x":-0.5,"!":-1.5},)"
-                        R"({"<eos>":-0.25}]},"finish_reason":"stop")"))
-      << body;
-  EXPECT_TRUE(has(body, R"("prompt_logprobs":[null,{"105":{"logprob":-1.5,"rank":2,"decoded_token":"i"},)"
-                        R"("120":{"logprob":-0.5,"rank":1,"decoded_token":"x"},)"
-                        R"("121":{"logprob":-2.5,"rank":2,"decoded_token":"y"}},{"33":)"))
-      << body;
-}
-
-TEST_F(ApiTest, WithoutABudgetTheScoresAreTheAnswer) {  // R38
-  start();
-  RawClient client(port());
-  client.send(post("/v1/completions", R"({"prompt":[[72,105],[72]],"max_tokens":0,"echo":true,"logprobs":0})"));
-  ASSERT_TRUE(engine.stream(1));
-  EXPECT_EQ(engine.request(0).sampling.max_tokens, 0);
-  engine.stream(0)->push(scores_of(1, "i", FinishCode::kTokenLimit));
-  engine.stream(1)->push(PromptScores{.finish = FinishCode::kTokenLimit});
-  const std::string body = client.read_response().body;
-  EXPECT_TRUE(has(body, R"("text":"Hi","logprobs":{"text_offset":[0,1],"token_logprobs":[null,-1.5],"tokens":["H","i"],)"
-                        R"("top_logprobs":[null,{"i":-1.5}]},"finish_reason":"length")"))
-      << body;
-  EXPECT_TRUE(has(body, R"("text":"H","logprobs":{"text_offset":[0],"token_logprobs":[null],"tokens":["H"],)"
-                        R"("top_logprobs":[null]},"finish_reason":"length")"))
-      << body;
-  EXPECT_TRUE(has(body, R"("usage":{"prompt_tokens":3,"total_tokens":3,"completion_tokens":0,)")) << body;
-}
-
-TEST_F(ApiTest, AStreamSendsPromptChunksInOrderAndTheLastWithTheFirstToken) {  // R40
-  start();
-  RawClient client(port());
-  client.send(post("/v1/completions", R"({"prompt":"Hi!?","max_tokens":2,"echo":true,"logprobs":0,"stream":true})"));
-  auto stream = engine.stream(0);
-  ASSERT_TRUE(stream);
-  stream->push(scores_of(1, "i"));
-  stream->push(scores_of(2, "!?"));
-  stream->push(scored_token('a'));
-  stream->push(scored_token('b', FinishCode::kTokenLimit));
-  const std::vector<std::string> events = events_of(client.read_response().body);
-  ASSERT_EQ(events.size(), 4u);
-  EXPECT_TRUE(has(events[0], R"("text":"Hi!?","logprobs":{"text_offset":[0,1],"token_logprobs":[null,-1.5],)")) << events[0];
-  EXPECT_TRUE(has(events[1], R"("text":"a","logprobs":{"text_offset":[2,3,4],"token_logprobs":[-1.5,-1.5,-0.25],)"
-                             R"("tokens":["!","?","a"])"))
-      << events[1];
-  EXPECT_TRUE(has(events[2], R"("text":"b","logprobs":{"text_offset":[5],)")) << events[2];
-  EXPECT_EQ(events[3], "[DONE]");
-}
-
-TEST_F(ApiTest, APromptOfOneTokenHasANullBeforeTheTokens) {
-  start();
-  RawClient client(port());
-  client.send(post("/v1/completions", R"({"prompt":"H","max_tokens":1,"echo":true,"logprobs":0,"prompt_logprobs":0})"));
-  ASSERT_TRUE(engine.stream(0));
-  engine.stream(0)->push(scored_token('a', FinishCode::kTokenLimit));
-  const std::string body = client.read_response().body;
-  EXPECT_TRUE(has(body, R"("token_logprobs":[null,-0.25],"tokens":["H","a"])")) << body;
-  EXPECT_TRUE(has(body, R"("prompt_logprobs":[null])")) << body;
-}
-
-// One choice scores the prompt for all; what the others have generated by then waits.
-TEST_F(ApiTest, EveryChoiceShowsThePromptsScores) {
-  start();
-  RawClient client(port());
-  const std::string body =
-      R"({"prompt":["Hi!","Ho"],"n":2,"max_tokens":1,"echo":true,"logprobs":0,"prompt_logprobs":0})";
-  client.send(post("/v1/completions", body));
-  ASSERT_TRUE(engine.stream(3));
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(engine.request(i).prompt_scores, i % 2 == 0) << i;
-  engine.stream(1)->push(scored_token('b', FinishCode::kTokenLimit));
-  engine.stream(3)->push(scored_token('d', FinishCode::kTokenLimit));
-  engine.stream(2)->push(scores_of(1, "o"));
-  engine.stream(2)->push(scored_token('c', FinishCode::kTokenLimit));
-  engine.stream(0)->push(scores_of(1, "i"));
-  engine.stream(0)->push(scores_of(2, "!"));
-  engine.stream(0)->push(scored_token('a', FinishCode::kTokenLimit));
-  const std::string plain = client.read_response().body;
-  for (const char* text : {"Hi!a", "Hi!b"}) {
-    EXPECT_TRUE(has(plain, std::string("\"text\":\"") + text +
-                               R"(","logprobs":{"text_offset":[0,1,2,3],"token_logprobs":[null,-1.5,-1.5,-0.25])"))
-        << plain;
-  }
-  for (const char* text : {"Hoc", "Hod"}) EXPECT_TRUE(has(plain, std::string("\"text\":\"") + text)) << plain;
-  size_t lists = 0;
-  for (size_t at = 0; (at = plain.find(R"("prompt_logprobs":[null,{")", at)) != std::string::npos; ++at) ++lists;
-  EXPECT_EQ(lists, 4u);
-  EXPECT_TRUE(has(plain, R"("usage":{"prompt_tokens":5,"total_tokens":9,"completion_tokens":4,)")) << plain;
-}
-
-TEST_F(ApiTest, AStreamOfSeveralChoicesShowsThePromptsScoresInEach) {
-  start();
-  RawClient client(port());
-  client.send(
-      post("/v1/completions", R"({"prompt":["Hi!","H"],"n":2,"max_tokens":1,"echo":true,"logprobs":0,"stream":true})"));
-  ASSERT_TRUE(engine.stream(3));
-  engine.stream(1)->push(scored_token('b', FinishCode::kTokenLimit));
-  engine.stream(0)->push(scores_of(1, "i"));
-  engine.stream(0)->push(scores_of(2, "!"));
-  engine.stream(0)->push(scored_token('a', FinishCode::kTokenLimit));
-  engine.stream(3)->push(scored_token('d', FinishCode::kTokenLimit));
-  engine.stream(2)->push(scored_token('c', FinishCode::kTokenLimit));  // a prompt of one token has no scores
-  std::map<char, std::string> tokens;
-  for (const std::string& event : events_of(client.read_response().body)) {
-    const size_t index = event.find("\"index\":"), at = event.find("\"tokens\":[");
-    if (index == std::string::npos || at == std::string::npos) continue;
-    tokens[event[index + 8]] += event.substr(at + 9, event.find(']', at) - at - 8);
-  }
-  EXPECT_EQ(tokens['0'], R"(["H","i"]["!","a"])");
-  EXPECT_EQ(tokens['1'], R"(["H","i"]["!","b"])");
-  EXPECT_EQ(tokens['2'], R"(["H","c"])");
-  EXPECT_EQ(tokens['3'], R"(["H","d"])");
-}
-
-TEST_F(ApiTest, WithoutABudgetOneSequenceAPromptIsAllThereIs) {
-  start();
-  RawClient client(port());
-  client.send(post("/v1/completions", R"({"prompt":["Hi","H"],"n":3,"max_tokens":0,"echo":true,"logprobs":0})"));
-  ASSERT_TRUE(engine.stream(1));
-  engine.stream(0)->push(scores_of(1, "i", FinishCode::kTokenLimit));
-  engine.stream(1)->push(PromptScores{.finish = FinishCode::kTokenLimit});
-  const std::string body = client.read_response().body;
-  size_t pairs = 0, singles = 0;
-  for (size_t at = 0; (at = body.find(R"("tokens":["H","i"])", at)) != std::string::npos; ++at) ++pairs;
-  for (size_t at = 0; (at = body.find(R"("tokens":["H"])", at)) != std::string::npos; ++at) ++singles;
-  EXPECT_EQ(pairs, 3u) << body;
-  EXPECT_EQ(singles, 3u) << body;
 }
 
 TEST_F(ApiTest, AResponseIsCreatedWhenItIsAccepted) {
@@ -594,24 +394,6 @@ TEST_F(ApiTest, AChatStreamsItsRoleThenItsWords) {
       << body;
   EXPECT_TRUE(has(body, R"("finish_reason":"length","stop_reason":null,"token_ids":null}],"system_fingerprint":"fp"})"))
       << body;
-}
-
-TEST_F(ApiTest, AChatHasOneListForAllItsChoices) {  // R46
-  start_with_template();
-  RawClient client(port());
-  client.send(post("/v1/chat/completions",
-                   R"({"messages":[{"role":"user","content":"Hi"}],"max_tokens":1,"prompt_logprobs":0,"n":2})"));
-  ASSERT_TRUE(engine.stream(1));
-  EXPECT_TRUE(engine.request(0).prompt_scores);
-  EXPECT_FALSE(engine.request(1).prompt_scores) << "once is enough";
-  const std::vector<TokenId> prompt = engine.request(0).prompt;
-  engine.stream(0)->push(scores_of(1, std::string(prompt.begin() + 1, prompt.end())));
-  for (const size_t i : {0, 1}) generate(*engine.stream(i), "x");
-  const std::string body = client.read_response().body;
-  size_t entries = 0;
-  for (size_t at = 0; (at = body.find("\"decoded_token\"", at)) != std::string::npos; ++at) ++entries;
-  EXPECT_EQ(entries, prompt.size() - 1) << body;
-  EXPECT_TRUE(has(body, R"("prompt_logprobs":[null,{")")) << body;
 }
 
 TEST_F(ApiTest, OtherEndpointsAndUnknownOnes) {
