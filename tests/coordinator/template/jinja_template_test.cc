@@ -34,9 +34,9 @@ Errc code(std::string_view source, std::string_view variables = "{}", const Rend
 }
 
 TEST(JinjaTemplate, RendersTheTableAsJinja2Does) {
-  for (const testing::Case& c : testing::kCases) {
-    SCOPED_TRACE(std::string(c.source));
-    const auto rendered = render_source(c.source, testing::kContext);
+  for (const testing::Case& c : testing::case_table().cases) {
+    SCOPED_TRACE(c.source);
+    const auto rendered = render_source(c.source, testing::case_table().context);
     if (c.outcome == testing::Outcome::kText) {
       ASSERT_TRUE(rendered.ok()) << rendered.error().message;
       EXPECT_EQ(*rendered, c.text);

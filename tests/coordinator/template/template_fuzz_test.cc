@@ -196,11 +196,12 @@ class Mutator {
 
 TEST(TemplateFuzz, MutatedCasesEndInATextOrAnError) {
   Mutator mutate(11);
+  const auto& [context, cases] = testing::case_table();
   int rendered = 0;
   const int count = rounds(6000);
   for (int i = 0; i < count; ++i) {
-    const auto& seed = testing::kCases[mutate.below(std::size(testing::kCases))];
-    rendered += survives(mutate(std::string(seed.source)), testing::kContext);
+    const auto& seed = cases[mutate.below(cases.size())];
+    rendered += survives(mutate(seed.source), context);
   }
   EXPECT_GT(rendered, count / 20);  // the mutations are not all nonsense
 }
@@ -208,11 +209,11 @@ TEST(TemplateFuzz, MutatedCasesEndInATextOrAnError) {
 TEST(TemplateFuzz, AssembledAndRandomSourcesEndInATextOrAnError) {
   Mutator mutate(12);
   for (int i = 0; i < rounds(4000); ++i) {
-    survives("{{ " + mutate.assembled() + " }}", testing::kContext);
-    survives(mutate.assembled(), testing::kContext);
+    survives("{{ " + mutate.assembled() + " }}", testing::case_table().context);
+    survives(mutate.assembled(), testing::case_table().context);
     survives(mutate.bytes(), "{}");
     survives("{% set ns = namespace(a=words) %}{% for x in words %}{{ " + mutate.assembled() + " }}{% endfor %}",
-             testing::kContext);
+             testing::case_table().context);
   }
 }
 
@@ -223,7 +224,7 @@ TEST(TemplateFuzz, MutatedVariablesEndInATextOrAnError) {
   ASSERT_TRUE(parsed.ok());
   Mutator mutate(13);
   for (int i = 0; i < rounds(3000); ++i) {
-    const auto rendered = (*parsed)->render(mutate(std::string(testing::kContext)), tight(), {});
+    const auto rendered = (*parsed)->render(mutate(testing::case_table().context), tight(), {});
     if (!rendered.ok()) {
       EXPECT_FALSE(rendered.error().message.empty());
     }
