@@ -7,23 +7,18 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/aligned_buffer.h"
+#include "kernels/base/bench_flags.h"
 #include "kernels/logprobs/bench/read_once.h"
 #include "kernels/logprobs/bench/reduction_step.h"
 
 namespace helios {
 namespace {
-
-struct Options {
-  int threads = 1;
-  int rounds = 25;
-  bool best = false;
-};
 
 using bench::ReductionStep;
 using bench::Report;
@@ -35,10 +30,9 @@ double now_us() {
 }
 
 /// Of one measurement's rounds: the median, or the best where other work keeps taking the cores away.
-double typical(std::vector<double> values, const Options& options) {
+double typical(std::vector<double> values, const bench::Flags& options) {
   if (options.best) return *std::min_element(values.begin(), values.end());
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  return bench::median(std::move(values));
 }
 
 // A language model's shape: a bulk, and two dozen ids far above it.
@@ -97,7 +91,7 @@ void softmax_and_sort(RowJob& job, int lanes, ThreadPool& pool) {
   });
 }
 
-void measure(int64_t vocab, int lanes, const Options& options, ThreadPool& pool) {
+void measure(int64_t vocab, int lanes, const bench::Flags& options, ThreadPool& pool) {
   AlignedBuffer logits(static_cast<size_t>(vocab) * lanes * sizeof(float));
   for (int lane = 0; lane < lanes; ++lane) fill_row(logits.as<float>() + lane * vocab, vocab, lane + 1);
   std::vector<std::vector<std::pair<float, int32_t>>> pairs(options.threads);
@@ -129,7 +123,7 @@ void measure(int64_t vocab, int lanes, const Options& options, ThreadPool& pool)
 }
 
 // Two ranks' launches in turn on the same threads, and what the two exchanges carry: the same for every vocabulary.
-void measure_two_ranks(int64_t vocab, int lanes, const Options& options, ThreadPool& pool) {
+void measure_two_ranks(int64_t vocab, int lanes, const bench::Flags& options, ThreadPool& pool) {
   AlignedBuffer logits(static_cast<size_t>(vocab) * lanes * sizeof(float));
   for (int lane = 0; lane < lanes; ++lane) fill_row(logits.as<float>() + lane * vocab, vocab, lane + 1);
   for (const Report& report : kReports) {
@@ -154,39 +148,12 @@ constexpr char kUsage[] =
     "  --best        print each measurement's best round instead: for a machine that others use, too\n"
     "  --help        this text\n";
 
-bool parse(int argc, char** argv, Options* options) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--help") {
-      std::fputs(kUsage, stdout);
-      std::exit(0);
-    }
-    if (flag == "--best") {
-      options->best = true;
-      continue;
-    }
-    int* value = flag == "--threads" ? &options->threads : flag == "--rounds" ? &options->rounds : nullptr;
-    const int most = flag == "--threads" ? 256 : 10000;
-    char* end = nullptr;
-    const long number = value && i + 1 < argc ? std::strtol(argv[++i], &end, 10) : 0;
-    if (!value || !end || *end != '\0' || number < 1 || number > most) {
-      std::fprintf(stderr,
-                   value ? "helios-logprobs-bench: %s: expected a number from 1 to %d\n"
-                         : "helios-logprobs-bench: %s: unknown flag; see --help\n",
-                   flag.c_str(), most);
-      return false;
-    }
-    *value = static_cast<int>(number);
-  }
-  return true;
-}
-
 }  // namespace
 }  // namespace helios
 
 int main(int argc, char** argv) {
-  helios::Options options;
-  if (!helios::parse(argc, argv, &options)) return 2;
+  helios::bench::Flags options{.rounds = 25};
+  if (!helios::bench::parse_flags(argc, argv, "helios-logprobs-bench", helios::kUsage, true, &options)) return 2;
   helios::ThreadPool pool(options.threads);
   std::printf("Generation logprobs, %d thread%s, %s of %d rounds. Times in microseconds a position.\n\n",
               options.threads, options.threads == 1 ? "" : "s", options.best ? "best" : "medians", options.rounds);

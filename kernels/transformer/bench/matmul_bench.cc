@@ -9,16 +9,17 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "kernels/base/bench_flags.h"
 #include "kernels/base/machine_limits.h"
 #include "kernels/transformer/matmul.h"
 
 namespace helios {
 namespace {
 
+using bench::median;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kRowCounts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128, 512};
@@ -33,17 +34,7 @@ struct Product {
 constexpr std::array<Product, 4> kProducts = {
     {{"qkv", 4096, 1024, 1}, {"o", 1024, 2048, 8}, {"gate_up", 6144, 1024, 1}, {"down", 1024, 3072, 8}}};
 
-struct Options {
-  int threads = 1;
-  int rounds = 7;
-};
-
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 /// As the CPU device allocates: pages of 2 MB where the system has them.
 class HostStore final : public WeightStore {
@@ -125,7 +116,7 @@ void print_row(int64_t rows, const char* name, double weights, double seconds, c
               gb / limits.read_gb_per_s, gflop / limits.fma_gflop_per_s);
 }
 
-void measure(const Options& options) {
+void measure(const bench::Flags& options) {
   ThreadPool pool(options.threads);
   LimitMeter meter(pool, int64_t{512} << 20);
   Layers layers(pool);
@@ -165,35 +156,12 @@ constexpr char kUsage[] =
     "  --rounds N    rounds that each median is taken over, 1 to 10000 (default 7)\n"
     "  --help        this text\n";
 
-bool parse(int argc, char** argv, Options* options) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--help") {
-      std::fputs(kUsage, stdout);
-      std::exit(0);
-    }
-    int* value = flag == "--threads" ? &options->threads : flag == "--rounds" ? &options->rounds : nullptr;
-    const int most = flag == "--threads" ? 256 : 10000;
-    char* end = nullptr;
-    const long number = value && i + 1 < argc ? std::strtol(argv[++i], &end, 10) : 0;
-    if (!value || !end || *end != '\0' || number < 1 || number > most) {
-      std::fprintf(stderr,
-                   value ? "helios-matmul-bench: %s: expected a number from 1 to %d\n"
-                         : "helios-matmul-bench: %s: unknown flag; see --help\n",
-                   flag.c_str(), most);
-      return false;
-    }
-    *value = static_cast<int>(number);
-  }
-  return true;
-}
-
 }  // namespace
 }  // namespace helios
 
 int main(int argc, char** argv) {
-  helios::Options options;
-  if (!helios::parse(argc, argv, &options)) return 2;
+  helios::bench::Flags options;
+  if (!helios::bench::parse_flags(argc, argv, "helios-matmul-bench", helios::kUsage, false, &options)) return 2;
   helios::measure(options);
   return 0;
 }
