@@ -30,7 +30,7 @@ namespace {
 constexpr auto kSpin = std::chrono::microseconds(8);
 constexpr auto kOffer = std::chrono::microseconds(500);  // covers what is done between the steps of a decode
 constexpr auto kTaken = std::chrono::microseconds(30);   // a yield that took so long let somebody run
-constexpr int kShared = 1000;  // waits without an offer after that: each would cost a time slice for as long as it lasts
+constexpr int kShared = 32;  // waits without an offer after that: each would cost a time slice for as long as it lasts
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);

@@ -51,7 +51,8 @@ class ShmCommunicator final : public Communicator {
   const Rank rank_;
   const std::chrono::milliseconds timeout_;
   PeerProcess self_;
-  uint64_t exchange_ = 0;  // the current or last one
+  uint64_t exchange_ = 0;        // the current or last one
+  int waits_without_yield_ = 0;  // the next so many: a yield gave the core away
 };
 
 }  // namespace helios
