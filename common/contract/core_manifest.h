@@ -74,10 +74,10 @@ struct Capabilities {
   int32_t prefill_chunk = 0;
   int32_t kv_block_size = 0;
   int32_t kv_num_blocks = 0;
-  int32_t host_num_blocks = 0;      // of the tier behind the KV cache; 0: none
-  int32_t max_logprobs = 0;         // K; 0: no logprobs at all (R34)
-  bool logprob_token_ids = false;   // R7, R35
-  bool prompt_scoring = false;      // R45
+  int32_t host_num_blocks = 0;             // of the tier behind the KV cache; 0: none
+  int32_t max_logprobs = 0;                // K; 0: no logprobs at all (R34)
+  bool logprob_token_ids = false;          // R7, R35
+  bool prompt_scoring = false;             // R45
   std::vector<int32_t> scored_capacities;  // prompt rows of each scored graph, ascending; empty without prompt scoring
   friend bool operator==(const Capabilities&, const Capabilities&) = default;
 };

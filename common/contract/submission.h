@@ -1,4 +1,5 @@
-// One batch: the same bytes for every rank. What a rank needs to fill its graph inputs, and nothing of requests or text.
+// One batch: the same bytes for every rank. What a rank needs to fill its graph inputs, and nothing of requests or
+// text.
 #pragma once
 
 #include <cstdint>
@@ -71,9 +72,9 @@ struct Submission {
   // The host tier's part, before anything else: first what the cache gives away (block to host_block), then what comes
   // back (host_block to block). A block of the cache is named here only while no lane of a submission that is not yet
   // decoded reads or writes it, so the copies may run beside those; this submission's own step waits for them.
-  std::vector<BlockCopy> blocks_out;            // no block and no host block twice
-  std::vector<BlockCopy> blocks_in;             // no block twice; host blocks that were written by an earlier submission
-  std::vector<SlotAdmission> admissions;        // applied first
+  std::vector<BlockCopy> blocks_out;      // no block and no host block twice
+  std::vector<BlockCopy> blocks_in;       // no block twice; host blocks that were written by an earlier submission
+  std::vector<SlotAdmission> admissions;  // applied first
   std::vector<BlockTableUpdate> block_updates;  // applied second
   std::vector<Lane> lanes;                      // at most one a slot
   // R13: whole vectors on every submission, zero for slots that do not ask; ids only as prefixes of selecting slots.

@@ -49,8 +49,9 @@ struct SequenceRequest {
 class SequenceStream {
  public:
   virtual ~SequenceStream() = default;
-  /// The next event, if one is there. After an event with finish != kNone, or an Error, nothing follows. A prompt of one
-  /// token has no scores: without a budget its stream is one empty chunk that finishes, else it begins with a token.
+  /// The next event, if one is there. After an event with finish != kNone, or an Error, nothing follows. A prompt of
+  /// one token has no scores: without a budget its stream is one empty chunk that finishes, else it begins with a
+  /// token.
   virtual std::optional<SequenceEvent> try_pop() = 0;
   /// Prompt tokens that were found in the prefix cache: known from the first event on.
   virtual int64_t cached_tokens() const { return 0; }
@@ -81,7 +82,7 @@ struct EngineStatus {
   std::optional<Capabilities> capabilities;  // of the loaded core; kept while ranks restart
   std::vector<RankStatus> ranks;
   int64_t running = 0;
-  int64_t waiting = 0;          // for a slot, preempted ones included
+  int64_t waiting = 0;           // for a slot, preempted ones included
   double kv_cache_usage = 0.0;   // 0..1: blocks that sequences hold
   int64_t kv_blocks_held = 0;    // by sequences
   int64_t kv_blocks_known = 0;   // the prefix in them can be found, held or not

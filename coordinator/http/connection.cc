@@ -337,9 +337,11 @@ net::awaitable<bool> BeastConnection::write_reply(HttpReply reply, Turn turn) {
   co_return written&& turn.keep_alive;
 }
 
-/// What the socket takes at once, as a rule all: no timer, no round through the reactor. An error shows at the next write.
+/// What the socket takes at once, as a rule all: no timer, no round through the reactor. An error shows at the next
+/// write.
 size_t BeastConnection::write_at_once(std::string_view bytes) {
-  const ssize_t sent = ::send(stream_.socket().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent =
+      ::send(stream_.socket().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent > 0 ? static_cast<size_t>(sent) : 0;
 }
 

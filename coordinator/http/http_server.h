@@ -28,7 +28,7 @@ struct HttpOptions {
   std::chrono::milliseconds idle_timeout = std::chrono::seconds(75);
   std::chrono::milliseconds write_timeout = std::chrono::seconds(30);  // without a byte taken
   std::chrono::milliseconds linger_timeout = std::chrono::seconds(1);
-  std::function<void(int status)> on_response;  // called for every reply, on any I/O thread
+  std::function<void(int status)> on_response;     // called for every reply, on any I/O thread
   std::function<void(int change)> on_connections;  // +1 or -1, on any I/O thread
 };
 

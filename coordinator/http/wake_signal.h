@@ -1,8 +1,9 @@
-// How the engine's thread wakes connections: a flag each, and one visit to the I/O threads for all that it wakes at once.
+// How the engine's thread wakes connections: a flag each, and one visit to the I/O threads for all that it wakes at
+// once.
 //
-// A step has something for every stream. Posting to each connection would wake an I/O thread over and over; the hub posts
-// once, and that one visit runs them all. notify() may come late, from an engine that still holds the callback of a
-// connection or of a server long gone: close() makes it harmless and drops the executor, which must not outlive its
+// A step has something for every stream. Posting to each connection would wake an I/O thread over and over; the hub
+// posts once, and that one visit runs them all. notify() may come late, from an engine that still holds the callback of
+// a connection or of a server long gone: close() makes it harmless and drops the executor, which must not outlive its
 // io_context. Only for this room's Asio files.
 #pragma once
 
@@ -75,7 +76,7 @@ class WakeSignal : public std::enable_shared_from_this<WakeSignal> {
     while (!pending_.exchange(false)) {
       auto keep = [this](Waiter waiter) { waiter_.emplace(std::move(waiter)); };
       co_await boost::asio::async_initiate<const boost::asio::use_awaitable_t<>, void()>(keep,
-                                                                                          boost::asio::use_awaitable);
+                                                                                         boost::asio::use_awaitable);
     }
   }
 

@@ -31,8 +31,9 @@ struct ProtocolLimits {
   int64_t max_stop_strings = 64;
   int64_t max_stop_bytes = 65536;
   int64_t max_bad_words = 1024;
-  int64_t max_bad_word_bytes = 65536;   // of all together
-  int64_t max_prompt_values = 1 << 21;  // reported of all prompts of a reply; some 150 MB of JSON. A single one may exceed
+  int64_t max_bad_word_bytes = 65536;  // of all together
+  /// Reported of all prompts of a reply; some 150 MB of JSON. A single one may exceed it.
+  int64_t max_prompt_values = 1 << 21;
 };
 
 /// Borrowed for a request's validation; all of it outlives the server's connections.
@@ -55,7 +56,7 @@ enum class ReasoningStart {
 
 struct PlannedPrompt {
   ReasoningStart reasoning = ReasoningStart::kNone;
-  std::string echo_text;  // what comes before the generated text; only filled under echo
+  std::string echo_text;              // what comes before the generated text; only filled under echo
   std::vector<int64_t> text_offsets;  // of each token into it, in code points; only under echo with logprobs
   std::vector<TokenId> ids;
   std::optional<std::string> text;  // chat: the rendered conversation, under return_prompt_text

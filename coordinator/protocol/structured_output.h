@@ -56,8 +56,8 @@ struct ToolChoice {
   bool forces_calls() const { return kind == Kind::kRequired || kind == Kind::kNamed; }
 };
 
-/// The calls that `choice` forces: of a named function one, else one or with `parallel` any number. Empty when it forces
-/// none, when none of the tools is the named one, or when `format` is kNone.
+/// The calls that `choice` forces: of a named function one, else one or with `parallel` any number. Empty when it
+/// forces none, when none of the tools is the named one, or when `format` is kNone.
 std::optional<StructuredOutput> forced_calls(const ToolChoice& choice, std::vector<ToolSignature> tools, bool parallel,
                                              ToolFormat format);
 

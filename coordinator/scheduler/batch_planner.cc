@@ -157,8 +157,8 @@ class Planner {
     for (const RequestState* r : state_.running) {
       if (r->prefilling()) prompt_rows += r->prefill_end - r->kv_planned;
     }
-    const int64_t horizon = steps_for(prompt_rows, mixed_prompt_rows(state_.capabilities.prefill_chunk)) +
-                            state_.blocks.block_size();
+    const int64_t horizon =
+        steps_for(prompt_rows, mixed_prompt_rows(state_.capabilities.prefill_chunk)) + state_.blocks.block_size();
     const auto growth = [&](const RequestState& r, int64_t end, int64_t blocks) {
       const int64_t most = int64_t{r.prompt_size} + r.spec.sampling.max_tokens;
       const int64_t then = blocks_for(std::min(end + horizon, most));
@@ -261,11 +261,11 @@ class Planner {
   BlockScratch scratch_;
   Decision decision_;
   std::vector<Prompt> prompts_;
-  std::vector<const RequestState*> short_;  // runs, wants a lane, and there is no block for it
+  std::vector<const RequestState*> short_;          // runs, wants a lane, and there is no block for it
   std::unordered_map<int32_t, int32_t> returning_;  // places of the host tier to the blocks that get what they hold
   int32_t rows_left_ = 0;
-  int32_t promised_ = 0;       // blocks that prefills of this and earlier plans still need
-  bool turned_away_ = false;   // the first of those that wait did not fit
+  int32_t promised_ = 0;      // blocks that prefills of this and earlier plans still need
+  bool turned_away_ = false;  // the first of those that wait did not fit
 };
 
 }  // namespace

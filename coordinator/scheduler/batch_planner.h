@@ -52,7 +52,7 @@ struct PlannerState {
   const RequestQueue& waiting;
   const SlotTable& slots;
   const BlockPool& blocks;
-  const PrefixCache* cache;  // null: no look-ups
+  const PrefixCache* cache;      // null: no look-ups
   bool last_was_scored = false;  // the last submission was a scored prefill
 };
 

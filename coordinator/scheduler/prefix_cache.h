@@ -32,8 +32,7 @@ class PrefixCache {
   };
 
   /// `hash_mask`: which bits of a hash count; tests take some away to meet collisions.
-  PrefixCache(int32_t num_blocks, int32_t block_size, int32_t num_host_blocks = 0,
-              uint64_t hash_mask = ~uint64_t{0});
+  PrefixCache(int32_t num_blocks, int32_t block_size, int32_t num_host_blocks = 0, uint64_t hash_mask = ~uint64_t{0});
 
   /// The places of the longest known prefix of `tokens`, whole blocks only, in order of position.
   std::vector<int32_t> find(std::string_view salt, std::span<const TokenId> tokens) const;
@@ -44,7 +43,8 @@ class PrefixCache {
   /// Makes the whole blocks of `tokens`, whose keys and values are in the cache, known: blocks[i] holds positions
   /// [i*size, (i+1)*size). Where the tree has the same prefix in another block of the KV cache already, that one stays;
   /// where it has it in the host tier, it moves. Returns the places of the tier that are left so.
-  std::vector<int32_t> publish(Chain& chain, std::string_view salt, std::span<const TokenId> tokens, std::span<const int32_t> blocks);
+  std::vector<int32_t> publish(Chain& chain, std::string_view salt, std::span<const TokenId> tokens,
+                               std::span<const int32_t> blocks);
 
   /// A known block's contents are at `to` from now on, which holds nothing known.
   void move(int32_t from, int32_t to);

@@ -11,10 +11,7 @@
 namespace helios {
 
 Scheduler::Scheduler(const Capabilities& capabilities, SchedulerOptions options)
-    : capabilities_(capabilities),
-      options_(options),
-      slots_(capabilities.slot_capacity),
-      cache_(capabilities) {}
+    : capabilities_(capabilities), options_(options), slots_(capabilities.slot_capacity), cache_(capabilities) {}
 
 Status Scheduler::check_fits(const Capabilities& capabilities, const RequestSpec& spec) {
   if (spec.prompt.empty()) return Error{Errc::kInvalidArgument, "the prompt is empty; expected at least one token"};

@@ -76,7 +76,7 @@ class BpeModel {
   std::array<TokenId, 256> byte_tokens_;  // of one byte: its byte-level piece, or <0xNN>; -1 when there is none
   std::vector<TokenId> bmp_tokens_;       // of one character below U+10000; empty for byte-level models
   bool cut_at_marks_ = false;
-  std::vector<Crossing> mark_crossings_;  // the merges that join something to a U+2581 that follows it
+  std::vector<Crossing> mark_crossings_;                  // the merges that join something to a U+2581 that follows it
   std::unordered_map<std::string, TokenId> whole_words_;  // ignore_merges over bytes: pieces by their bytes
 };
 

@@ -4,9 +4,9 @@
 // A waiter spins for a few microseconds, because the next piece of a step usually comes at once. Then it offers its
 // core to others, again and again, and waits on for as long as nobody takes it: to wake a sleeping core of a virtual
 // machine takes 50 us and more, the thread that was woken then keeps the other waiting until that one sleeps too, and
-// so a step sleeps at every fork (measured: 0.58 instead of 0.88 of the read bandwidth for one row). As soon as somebody
-// does take the core it sleeps on a futex, at this wait and for many more, because a machine with more ranks than cores
-// makes no progress while its waiters burn the cores. Threads: any one caller, and the helpers owned here.
+// so a step sleeps at every fork (measured: 0.58 instead of 0.88 of the read bandwidth for one row). As soon as
+// somebody does take the core it sleeps on a futex, at this wait and for many more, because a machine with more ranks
+// than cores makes no progress while its waiters burn the cores. Threads: any one caller, and the helpers owned here.
 #include "kernels/base/thread_pool.h"
 
 #include <linux/futex.h>

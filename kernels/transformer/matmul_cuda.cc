@@ -22,10 +22,9 @@ MatmulLibrary& library_of(const PackedMatrix& w) { return *static_cast<MatmulLib
 struct ScratchBytes {
   int64_t staged, products, workspace;
   ScratchBytes(const RowsView& w, const MatmulLibrary& library)
-      : staged(aligned(library.rows(w.dtype) * w.num_segments * w.segment_k *
-                       static_cast<int64_t>(dtype_bytes(w.dtype)))),
-        products(
-            aligned(library.rows(w.dtype) * w.num_segments * w.padded_n * static_cast<int64_t>(sizeof(float)))),
+      : staged(
+            aligned(library.rows(w.dtype) * w.num_segments * w.segment_k * static_cast<int64_t>(dtype_bytes(w.dtype)))),
+        products(aligned(library.rows(w.dtype) * w.num_segments * w.padded_n * static_cast<int64_t>(sizeof(float)))),
         workspace(static_cast<int64_t>(library.workspace_bytes())) {}
   int64_t total() const { return kScratchAlignment + staged + products + workspace; }
   static int64_t aligned(int64_t bytes) {

@@ -1,4 +1,5 @@
-// The library that multiplies for matmul() on a device that is not the host: cuBLASLt on CUDA, plain loops on the emulator.
+// The library that multiplies for matmul() on a device that is not the host: cuBLASLt on CUDA, plain loops on the
+// emulator.
 //
 // It is asked for one thing, so that little code needs a GPU to be proven: whole blocks of rows of one height, which
 // matmul_stage.h arranges.

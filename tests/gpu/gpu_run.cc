@@ -3,9 +3,9 @@
 //   gpu_run MODEL RANKS bits      prints a digest of every token and logprob of a fixed run
 //   gpu_run MODEL RANKS figures   prints what the device and the model do in a second
 //
-// Lines are `digest | hex`, `figure | name | value`, `skip | reason`, `fail | reason`; the exit status says the same. With
-// fewer GPUs than ranks it asks NCCL for two ranks on one, which most versions refuse. Built for the emulator too, so that
-// all but the GPU is proven there.
+// Lines are `digest | hex`, `figure | name | value`, `skip | reason`, `fail | reason`; the exit status says the same.
+// With fewer GPUs than ranks it asks NCCL for two ranks on one, which most versions refuse. Built for the emulator too,
+// so that all but the GPU is proven there.
 #include <unistd.h>
 
 #include <algorithm>
@@ -172,7 +172,9 @@ void reduction_figures(Device& device, Communicator& group) {
     record[record_word::kEmitted] = 1;
   }
   Backend& backend = *device.backend;
-  const auto upload = [&](const auto& values) { return device_copy(backend, values.data(), values.size() * sizeof(values[0])); };
+  const auto upload = [&](const auto& values) {
+    return device_copy(backend, values.data(), values.size() * sizeof(values[0]));
+  };
   const Memory logits_memory = upload(logits), records_memory = upload(records), slots_memory = upload(slots),
                epochs_memory = upload(epochs), halves_memory = upload(halves), requested_memory = upload(requested),
                count = upload(std::vector<int32_t>{lanes}),
@@ -226,7 +228,8 @@ void model_figures(const std::string& model_dir, RankDevice& at) {
     for (int round = 0; round < 6; ++round) seconds.push_back(session.run(work).seconds);
     std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
     const double rate = work.tokens / seconds[seconds.size() / 2];
-    std::string name = work.prefill ? "prefill " + std::to_string(work.tokens) : "decode x" + std::to_string(work.batch);
+    std::string name =
+        work.prefill ? "prefill " + std::to_string(work.tokens) : "decode x" + std::to_string(work.batch);
     if (work.logprobs > 0) name += ", 20 logprobs";
     if (work.sampled) name += ", sampled";
     figure((name + ", tokens/s").c_str(), "%.0f", rate);

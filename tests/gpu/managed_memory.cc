@@ -110,7 +110,7 @@ std::string share_memory_with_gpu() {
 }
 
 void run_on_shared_stack(const std::function<void()>& body) {
-  void* const stack = ::operator new(kStackBytes, std::align_val_t{4096});
+  void* const stack = ::operator new (kStackBytes, std::align_val_t{4096});
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   HELIOS_CHECK(pthread_attr_setstack(&attributes, stack, kStackBytes) == 0);
@@ -122,7 +122,7 @@ void run_on_shared_stack(const std::function<void()>& body) {
   HELIOS_CHECK(pthread_create(&thread, &attributes, call, const_cast<std::function<void()>*>(&body)) == 0);
   pthread_join(thread, nullptr);
   pthread_attr_destroy(&attributes);
-  ::operator delete(stack, std::align_val_t{4096});
+  ::operator delete (stack, std::align_val_t{4096});
 }
 
 }  // namespace helios::testing

@@ -1,5 +1,5 @@
-// Runs kernel tests whose arguments are ordinary vectors and locals on a real GPU: everything that the program allocates,
-// and the stack of the thread that runs the tests, lies in memory that both sides reach.
+// Runs kernel tests whose arguments are ordinary vectors and locals on a real GPU: everything that the program
+// allocates, and the stack of the thread that runs the tests, lies in memory that both sides reach.
 //
 // Launches are waited for one by one (CUDA_LAUNCH_BLOCKING), as the tests expect. For a program of tests alone.
 #pragma once

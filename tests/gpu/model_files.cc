@@ -107,7 +107,8 @@ ModelConfig parse_model_config(const std::string& text, const std::string& path)
   const Json json = Reader(text).value();
   ModelConfig c;
   c.model_type = json.at("model_type").text;
-  if (c.model_type != "qwen3" && c.model_type != "llama") throw LoadError(path + ": only qwen3 and llama are read here");
+  if (c.model_type != "qwen3" && c.model_type != "llama")
+    throw LoadError(path + ": only qwen3 and llama are read here");
   if (json.at("rope_scaling").given || json.at("use_sliding_window").truth)
     throw LoadError(path + ": rope_scaling and windows are not read here");
   const auto count = [&](const char* key) { return static_cast<int>(json.at(key).number); };
@@ -159,7 +160,8 @@ Checkpoint Checkpoint::open(const std::string& model_dir) {
     for (const Json& extent : entry.at("shape").items) tensor.shape.push_back(static_cast<int64_t>(extent.number));
     const std::vector<Json>& offsets = entry.at("data_offsets").items;
     const double begin = offsets.at(0).number, end = offsets.at(1).number;
-    if (begin > end || end > static_cast<double>(bytes - 8 - header)) throw LoadError(path + ": " + name + " runs past");
+    if (begin > end || end > static_cast<double>(bytes - 8 - header))
+      throw LoadError(path + ": " + name + " runs past");
     tensor.data = base + 8 + header + static_cast<uint64_t>(begin);
     tensor.bytes = static_cast<int64_t>(end - begin);
     out.tensors_.emplace(name, std::move(tensor));

@@ -45,7 +45,8 @@ std::vector<GoldenPrompt> golden_prompts() {
     if (!line.starts_with(name_key)) continue;
     GoldenPrompt p{.name = line.substr(name_key.size(), line.find('"', name_key.size()) - name_key.size())};
     const char* at = line.c_str() + line.find(ids_key) + ids_key.size() - 1;
-    for (char* end = nullptr; *at != ']'; at = end) p.ids.push_back(static_cast<TokenId>(std::strtol(at + 1, &end, 10)));
+    for (char* end = nullptr; *at != ']'; at = end)
+      p.ids.push_back(static_cast<TokenId>(std::strtol(at + 1, &end, 10)));
     if (p.ids.size() > 160) continue;
     p.values = numbers_behind(line, "\"logprob\":");
     for (const double rank : numbers_behind(line, "\"rank\":")) p.ranks.push_back(static_cast<int32_t>(rank));
@@ -126,7 +127,8 @@ TEST_F(WholeCore, X1_GeneratedInAnyCompanyAndScoredInAnyChunksHaveTheSameBits) {
         for (size_t t = 0; t < together[i].tokens.size(); ++t) {
           const std::vector<int32_t>& row = scored[i].prompt_rows.at(prompt + t - 1);
           const std::vector<int32_t>& packed = together[i].packed[t];
-          ASSERT_EQ(row[w::kActualBits], packed[kChosenBits]) << prompts_[i].name << " token " << t << " chunk " << chunk;
+          ASSERT_EQ(row[w::kActualBits], packed[kChosenBits])
+              << prompts_[i].name << " token " << t << " chunk " << chunk;
           ASSERT_TRUE(std::equal(row.begin() + w::kFirstAlternative, row.end(), packed.begin() + kFirstAlternative))
               << prompts_[i].name << " token " << t << " chunk " << chunk << ": alternatives";
         }
@@ -142,8 +144,7 @@ TEST_F(WholeCore, X1_EveryDegreeHasTheSameBits) {
     TestCluster cluster(demo_core(ComputeDtype::kAuto), world);
     std::vector<TestSequence> run;
     for (const GoldenPrompt& p : prompts_) {
-      run.push_back(
-          {.prompt = p.ids, .sampling = greedy(24), .logprobs = true, .scored = true});
+      run.push_back({.prompt = p.ids, .sampling = greedy(24), .logprobs = true, .scored = true});
     }
     TestDriver(cluster).run(run, 0);
     if (HasFatalFailure()) return;

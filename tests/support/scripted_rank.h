@@ -384,7 +384,7 @@ class ScriptedRank {
   bool faulty_ = false;  // has said so, and does nothing more
   std::vector<Slot> slots_;
   std::vector<TokenId> cache_, host_;  // [blocks, block size]
-  std::thread thread_;  // last: runs while the rest lives
+  std::thread thread_;                 // last: runs while the rest lives
 };
 
 }  // namespace helios::testing

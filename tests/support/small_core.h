@@ -14,7 +14,7 @@ struct SmallCoreOptions {
   int32_t kv_block_size = 4;
   int32_t kv_num_blocks = 64;
   int32_t host_num_blocks = 0;
-  bool logprobs = true;  // false: a core without the logprob buffers (R34)
+  bool logprobs = true;         // false: a core without the logprob buffers (R34)
   bool prompt_scoring = false;  // scored prefill's buffers and graphs (R45)
 };
 
@@ -54,7 +54,9 @@ inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
       {std::string(buffer_name::kPromptLogprobs), BufferDtype::kInt32, {kNumFrames, chunk, kPromptScoreWords}});
   bindings.push_back(ValueSource::kPromptTargetToken);
   for (const int32_t rows : scored_capacities(options.prefill_chunk)) {
-    m.graphs.push_back({Operation::kScoredPrefill, rows, bindings,
+    m.graphs.push_back({Operation::kScoredPrefill,
+                        rows,
+                        bindings,
                         {std::string(buffer_name::kRecords), std::string(buffer_name::kLogprobs),
                          std::string(buffer_name::kPromptLogprobs)}});
   }

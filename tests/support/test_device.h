@@ -1,5 +1,5 @@
-// The device that a test is linked for, and exchanges that its graphs can capture: the CPU; the emulator; or, in tests/gpu
-// on a machine that has one, a GPU.
+// The device that a test is linked for, and exchanges that its graphs can capture: the CPU; the emulator; or, in
+// tests/gpu on a machine that has one, a GPU.
 #pragma once
 
 #include <memory>
@@ -34,8 +34,8 @@ inline Device test_device([[maybe_unused]] int world, [[maybe_unused]] int threa
 #endif
 }
 
-/// What graphs of `device` exchange through, in the place of `group`; null where that is `group` itself. `adds_rows`, on a
-/// GPU's kernels: partial sums are added there (Communicator::adds_rows).
+/// What graphs of `device` exchange through, in the place of `group`; null where that is `group` itself. `adds_rows`,
+/// on a GPU's kernels: partial sums are added there (Communicator::adds_rows).
 inline std::unique_ptr<Communicator> captured_exchanges([[maybe_unused]] Communicator& group,
                                                         [[maybe_unused]] Device& device,
                                                         [[maybe_unused]] bool adds_rows = false) {

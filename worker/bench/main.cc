@@ -19,7 +19,7 @@ namespace helios {
 namespace {
 
 constexpr auto kTimeEach = std::chrono::milliseconds(150);  // of each limit, between rounds
-constexpr auto kPeerTimeout = std::chrono::seconds(60);  // a dead peer is noticed at once, a stopped one after this
+constexpr auto kPeerTimeout = std::chrono::seconds(60);     // a dead peer is noticed at once, a stopped one after this
 
 /// What one rank process does.
 void run_rank(int rank, const BenchOptions& options, const ModelConfig& config, const std::string& group_key,
@@ -86,9 +86,8 @@ int run(const BenchOptions& options) {
   progress(fmt::format("loading {} ...", options.model_dir));
   const std::string group_key = fmt::format("helios-bench-{}-{}", ::getpid(), std::random_device()());
   const Gate gate;
-  RankGroup ranks(options.ranks, [&](int rank, const RankGroup::Say& say) {
-    run_rank(rank, options, config, group_key, gate, say);
-  });
+  RankGroup ranks(options.ranks,
+                  [&](int rank, const RankGroup::Say& say) { run_rank(rank, options, config, group_key, gate, say); });
   Limits limits(options.ranks * options.threads);  // after the fork: neither its threads nor its memory are a rank's
   double weights_bytes = 0, peak_bytes = 0;
   std::vector<std::vector<double>> seconds(plan.size());

@@ -23,8 +23,8 @@ struct CoreShape {
   int32_t kv_block_size = 0;
   int32_t kv_num_blocks = 0;
   int32_t host_num_blocks = 0;  // of the tier behind the KV cache; 0: none
-  int32_t alternatives = 0;  // K; 0: no logprob buffers (R34)
-  bool token_ids = false;    // the id inputs; only with K = 20, whose layout they fix at 258 words
+  int32_t alternatives = 0;     // K; 0: no logprob buffers (R34)
+  bool token_ids = false;       // the id inputs; only with K = 20, whose layout they fix at 258 words
   bool prompt_scoring = false;  // scored prefill graphs and their buffers; only with K = 20 (R45)
 };
 
@@ -35,8 +35,8 @@ std::vector<BufferDeclaration> bundle_declarations(const CoreShape& shape);
 /// Elements times bytes of a declared buffer.
 int64_t declared_bytes(const BufferDeclaration& buffer);
 
-/// Admission (no rows), prefill, decode and mixed, with row capacities and bindings (R12, R14). Behind them, with prompt
-/// scoring, the scored graphs: the ordinary catalog is the same with and without them (R39).
+/// Admission (no rows), prefill, decode and mixed, with row capacities and bindings (R12, R14). Behind them, with
+/// prompt scoring, the scored graphs: the ordinary catalog is the same with and without them (R39).
 std::vector<GraphDeclaration> graph_declarations(const CoreShape& shape);
 
 /// Rows that an operation's (largest) graph can hold.

@@ -25,8 +25,8 @@ constexpr uint64_t kBarrier = ~0ull;  // payload size of an exchange without a p
 
 // About 2 us of pauses for a peer on another core, then 50 yields for one that wants this core, then sleep. Measured:
 // long spinning costs milliseconds as soon as there are more ranks than cores. A yield that took long let somebody else
-// have a time slice, who will want more of them: the next waits sleep at once, and a sleeper that is woken gets its core
-// back at once (a small model on two ranks, beside two busy processes on two cores: 600 tokens/s instead of 30).
+// have a time slice, who will want more of them: the next waits sleep at once, and a sleeper that is woken gets its
+// core back at once (a small model on two ranks, beside two busy processes on two cores: 600 tokens/s instead of 30).
 constexpr int kPauses = 100;
 constexpr int kYields = 50;
 constexpr std::chrono::microseconds kTaken{30};

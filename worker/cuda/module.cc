@@ -32,12 +32,13 @@ void check_same_reduce(TpReduce mine, Communicator& hosts) {
   std::vector<TpReduce> all(static_cast<size_t>(hosts.world_size()));
   hosts.all_gather_words<TpReduce>({&mine, 1}, all);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] != mine) throw LoadError("--tp-reduce: rank " + std::to_string(rank) + " has another one than this rank");
+    if (all[rank] != mine)
+      throw LoadError("--tp-reduce: rank " + std::to_string(rank) + " has another one than this rank");
   }
 }
 
-PreparedCore prepare(const CoreConfig& config, int device_index, Communicator& hosts,
-                     std::chrono::milliseconds timeout, const std::function<void(double)>& progress) {
+PreparedCore prepare(const CoreConfig& config, int device_index, Communicator& hosts, std::chrono::milliseconds timeout,
+                     const std::function<void(double)>& progress) {
   Device device{.backend = make_backend(device_index, config.num_threads)};
   device.compute = device.backend->make_stream("compute");
   PreparedCore core;

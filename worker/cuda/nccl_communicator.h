@@ -16,7 +16,8 @@ namespace helios::cuda {
 
 inline constexpr size_t kNcclGroupIdBytes = 128;
 
-/// `adds_rows`: partial sums are added by NCCL, in its own order (Communicator::adds_rows). Made by rank 0 and given to every rank of the group. Throws CollectiveError.
+/// `adds_rows`: partial sums are added by NCCL, in its own order (Communicator::adds_rows). Made by rank 0 and given to
+/// every rank of the group. Throws CollectiveError.
 std::string make_nccl_group_id();
 std::unique_ptr<Communicator> make_nccl_communicator(const std::string& group_id, Rank rank, int world_size,
                                                      Stream& stream, std::chrono::milliseconds timeout,

@@ -214,8 +214,8 @@ void Transformer::record_attention(Stream& stream, int layer, int64_t max_rows) 
   });
 }
 
-/// This rank's product, the exchange, and the canonical sum into the residual stream, or a sum by the group's library if
-/// it was made for that. A rank without columns contributes exact zeros, the value of an empty segment in the tree.
+/// This rank's product, the exchange, and the canonical sum into the residual stream, or a sum by the group's library
+/// if it was made for that. A rank without columns contributes exact zeros, the value of an empty segment in the tree.
 void Transformer::record_partial_sum(Stream& stream, const PackedMatrix& w, const float* x, const float* bias,
                                      int64_t max_rows) {
   const int64_t hidden = config_.hidden;

@@ -47,8 +47,7 @@ class Attached {
   CoordinatorLink& link_;
 };
 
-PreparedCore load(const PrepareCore& prepare, Communicator& communicator, CoordinatorLink& link,
-                               RankVitals& vitals) {
+PreparedCore load(const PrepareCore& prepare, Communicator& communicator, CoordinatorLink& link, RankVitals& vitals) {
   vitals.advance_state(RankState::kLoading);
   PreparedCore core = prepare(communicator, [&](double progress) {
     vitals.set_load_progress(progress);

@@ -47,8 +47,8 @@ int run(const std::string& dir, int rounds, const std::vector<std::string>& file
       ids = std::move(encoded).value();
     }
     std::sort(times.begin(), times.end());
-    fmt::print("{{\"file\":\"{}\",\"bytes\":{},\"tokens\":{},\"digest\":{},\"median_ms\":{:.2f}}}\n", file, text->size(),
-               ids.size(), digest(ids), times[times.size() / 2]);
+    fmt::print("{{\"file\":\"{}\",\"bytes\":{},\"tokens\":{},\"digest\":{},\"median_ms\":{:.2f}}}\n", file,
+               text->size(), ids.size(), digest(ids), times[times.size() / 2]);
   }
   return 0;
 }

@@ -94,7 +94,12 @@ class Layers {
     for (size_t i = 0; i < matrices_.size(); ++i) {
       const PackedMatrix& w = matrices_[i];
       const auto start = Clock::now();
-      matmul({.x = x_.data(), .x_stride = w.k(), .w = &w, .out = out_.data(), .out_stride = w.n(), .num_rows = &count,
+      matmul({.x = x_.data(),
+              .x_stride = w.k(),
+              .w = &w,
+              .out = out_.data(),
+              .out_stride = w.n(),
+              .num_rows = &count,
               .max_rows = rows},
              scratch_.data(), pool_);
       times[i % kProducts.size()] += seconds_since(start);
@@ -135,8 +140,9 @@ void measure(const bench::Flags& options) {
     }
   }
   const MachineLimits limits{.read_gb_per_s = median(bandwidth), .fma_gflop_per_s = median(peak)};
-  std::printf("BF16 weights, FP32 activations, %d threads, medians of %d rounds; limits: %.1f GB/s read, %.0f GFLOP/s\n\n",
-              options.threads, options.rounds, limits.read_gb_per_s, limits.fma_gflop_per_s);
+  std::printf(
+      "BF16 weights, FP32 activations, %d threads, medians of %d rounds; limits: %.1f GB/s read, %.0f GFLOP/s\n\n",
+      options.threads, options.rounds, limits.read_gb_per_s, limits.fma_gflop_per_s);
   std::printf("%6s  %-8s %8s %10s %12s %10s\n", "rows", "product", "GB/s", "GFLOP/s", "of bandwidth", "of FMA");
   for (size_t c = 0; c < kCounts; ++c) {
     double all = 0;
@@ -151,7 +157,8 @@ void measure(const bench::Flags& options) {
 
 constexpr char kUsage[] =
     "helios-matmul-bench [--threads N] [--rounds N]\n"
-    "  Times a layer's four matrix products for 1 to 512 rows, beside the read bandwidth and FMA peak of this machine.\n"
+    "  Times a layer's four matrix products for 1 to 512 rows, beside the read bandwidth and FMA peak of this "
+    "machine.\n"
     "  --threads N   compute threads, 1 to 256 (default 1)\n"
     "  --rounds N    rounds that each median is taken over, 1 to 10000 (default 7)\n"
     "  --help        this text\n";

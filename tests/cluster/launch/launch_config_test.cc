@@ -48,7 +48,8 @@ TEST(LaunchConfig, EveryFlagReachesWhoNeedsIt) {
   const LaunchConfig config = parse(
       "--model /m --nproc 2 --host 0.0.0.0 --port 0 --device cpu --dtype float32 --threads-per-rank 1 "
       "--served-model-name demo --max-num-seqs 8 --max-model-len 512 --prefill-chunk 64 --max-logprobs 0 "
-      "--logprob-token-ids off --kv-cache-tokens 4096 --host-cache-gib 0.5 --collective shm --api-key secret --log-level debug");
+      "--logprob-token-ids off --kv-cache-tokens 4096 --host-cache-gib 0.5 --collective shm --api-key secret "
+      "--log-level debug");
   EXPECT_NE(join(worker_command(parse("--model /m --prompt-logprobs --max-num-seqs 3"), "/bin", "e", 0))
                 .find("--die-with-parent --max-num-seqs 3 --prompt-logprobs"),
             std::string::npos);
@@ -58,9 +59,11 @@ TEST(LaunchConfig, EveryFlagReachesWhoNeedsIt) {
             std::string::npos)
       << coordinator;
   EXPECT_NE(worker.find("--rank 1 --world-size 2"), std::string::npos) << worker;
-  EXPECT_NE(worker.find("--device cpu --dtype float32 --max-num-seqs 8 --max-model-len 512 --prefill-chunk 64 "
-                        "--max-logprobs 0 --logprob-token-ids off --kv-cache-tokens 4096 --host-cache-gib 0.5 --log-level debug"),
-            std::string::npos)
+  EXPECT_NE(
+      worker.find(
+          "--device cpu --dtype float32 --max-num-seqs 8 --max-model-len 512 --prefill-chunk 64 "
+          "--max-logprobs 0 --logprob-token-ids off --kv-cache-tokens 4096 --host-cache-gib 0.5 --log-level debug"),
+      std::string::npos)
       << worker;
   for (const std::string& command : {coordinator, worker}) EXPECT_EQ(command.find("secret"), std::string::npos);
   EXPECT_EQ(config.api_key, "secret");

@@ -184,10 +184,10 @@ class RandomMessages {
       for (int64_t k = between(0, 3); k > 0; --k) g.outputs.push_back(text());
       m.graphs.push_back(std::move(g));
     }
-    for (int64_t* bytes : {&m.memory.weights_bytes, &m.memory.kv_cache_bytes, &m.memory.bundle_bytes,
-                           &m.memory.workspace_bytes, &m.memory.pinned_bytes, &m.memory.host_tier_bytes,
-                           &m.memory.scoring_bytes, &m.memory.device_allocated_bytes,
-                           &m.memory.device_reserved_bytes}) {
+    for (int64_t* bytes :
+         {&m.memory.weights_bytes, &m.memory.kv_cache_bytes, &m.memory.bundle_bytes, &m.memory.workspace_bytes,
+          &m.memory.pinned_bytes, &m.memory.host_tier_bytes, &m.memory.scoring_bytes, &m.memory.device_allocated_bytes,
+          &m.memory.device_reserved_bytes}) {
       *bytes = between(0, int64_t{1} << 45);
     }
     return m;

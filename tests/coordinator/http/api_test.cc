@@ -54,7 +54,8 @@ TEST_F(ApiTest, LogprobsReachTheReply) {
 PromptScores scores_of(int32_t first, const std::string& tokens, FinishCode finish = FinishCode::kNone) {
   PromptScores scores{.first = first, .finish = finish};
   for (const char c : tokens) {
-    scores.scores.push_back(PromptScore{.token = c, .logprob = -1.5f, .rank = 2, .alternatives = {{'x', -0.5f}, {'y', -2.5f}}});
+    scores.scores.push_back(
+        PromptScore{.token = c, .logprob = -1.5f, .rank = 2, .alternatives = {{'x', -0.5f}, {'y', -2.5f}}});
   }
   return scores;
 }

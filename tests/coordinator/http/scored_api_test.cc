@@ -21,9 +21,10 @@ TEST_F(ApiTest, EchoedLogprobsAndTheListOfPromptLogprobs) {  // R46
   stream->push(scores_of(2, "!"));
   stream->push(scored_token(256, FinishCode::kEos));  // it keeps its entry: wire formats, 0.1
   const std::string body = client.read_response().body;
-  EXPECT_TRUE(has(body, R"("text":"Hi!","logprobs":{"text_offset":[0,1,2,3],"token_logprobs":[null,-1.5,-1.5,-0.25],)"
-                        R"("tokens":["H","i","!","<eos>"],"top_logprobs":[null,{"x":-0.5,"i":-1.5},{"x":-0.5,"!":-1.5},)"
-                        R"({"<eos>":-0.25}]},"finish_reason":"stop")"))
+  EXPECT_TRUE(has(body,
+                  R"("text":"Hi!","logprobs":{"text_offset":[0,1,2,3],"token_logprobs":[null,-1.5,-1.5,-0.25],)"
+                  R"("tokens":["H","i","!","<eos>"],"top_logprobs":[null,{"x":-0.5,"i":-1.5},{"x":-0.5,"!":-1.5},)"
+                  R"({"<eos>":-0.25}]},"finish_reason":"stop")"))
       << body;
   EXPECT_TRUE(has(body, R"("prompt_logprobs":[null,{"105":{"logprob":-1.5,"rank":2,"decoded_token":"i"},)"
                         R"("120":{"logprob":-0.5,"rank":1,"decoded_token":"x"},)"
@@ -40,8 +41,9 @@ TEST_F(ApiTest, WithoutABudgetTheScoresAreTheAnswer) {  // R38
   engine.stream(0)->push(scores_of(1, "i", FinishCode::kTokenLimit));
   engine.stream(1)->push(PromptScores{.finish = FinishCode::kTokenLimit});
   const std::string body = client.read_response().body;
-  EXPECT_TRUE(has(body, R"("text":"Hi","logprobs":{"text_offset":[0,1],"token_logprobs":[null,-1.5],"tokens":["H","i"],)"
-                        R"("top_logprobs":[null,{"i":-1.5}]},"finish_reason":"length")"))
+  EXPECT_TRUE(has(body,
+                  R"("text":"Hi","logprobs":{"text_offset":[0,1],"token_logprobs":[null,-1.5],"tokens":["H","i"],)"
+                  R"("top_logprobs":[null,{"i":-1.5}]},"finish_reason":"length")"))
       << body;
   EXPECT_TRUE(has(body, R"("text":"H","logprobs":{"text_offset":[0],"token_logprobs":[null],"tokens":["H"],)"
                         R"("top_logprobs":[null]},"finish_reason":"length")"))
@@ -61,7 +63,8 @@ TEST_F(ApiTest, AStreamSendsPromptChunksInOrderAndTheLastWithTheFirstToken) {  /
   stream->push(scored_token('b', FinishCode::kTokenLimit));
   const std::vector<std::string> events = events_of(client.read_response().body);
   ASSERT_EQ(events.size(), 4u);
-  EXPECT_TRUE(has(events[0], R"("text":"Hi!?","logprobs":{"text_offset":[0,1],"token_logprobs":[null,-1.5],)")) << events[0];
+  EXPECT_TRUE(has(events[0], R"("text":"Hi!?","logprobs":{"text_offset":[0,1],"token_logprobs":[null,-1.5],)"))
+      << events[0];
   EXPECT_TRUE(has(events[1], R"("text":"a","logprobs":{"text_offset":[2,3,4],"token_logprobs":[-1.5,-1.5,-0.25],)"
                              R"("tokens":["!","?","a"])"))
       << events[1];

@@ -12,7 +12,10 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-const std::vector<std::string> kPromptWords = {"ab", " a", "a\xF0\x9F", "\x98\x80" "b", "é"};
+const std::vector<std::string> kPromptWords = {"ab", " a", "a\xF0\x9F",
+                                               "\x98\x80"
+                                               "b",
+                                               "é"};
 constexpr TokenId kAb = 256, kA = 257, kHalf = 258, kOtherHalf = 259, kAcute = 260, kBos = 261;
 
 PromptScores scores_of(const Ids& prompt, int32_t first, int32_t end, int alternatives = 0) {
@@ -53,7 +56,8 @@ TEST(PromptOutput, ChunksGiveTheSameEntriesAsOne) {  // R40: in order, no gaps, 
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     Ids prompt;
-    for (int i = 1 + static_cast<int>(random() % 20); i > 0; --i) prompt.push_back(static_cast<TokenId>(random() % 262));
+    for (int i = 1 + static_cast<int>(random() % 20); i > 0; --i)
+      prompt.push_back(static_cast<TokenId>(random() % 262));
     const std::string echo = tokenizer->decode(prompt, false);
     const auto offsets = prompt_text_offsets(*tokenizer, prompt, echo);
     const auto size = static_cast<int32_t>(prompt.size());

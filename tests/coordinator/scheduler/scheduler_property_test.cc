@@ -148,7 +148,7 @@ class Simulation {
     int64_t priority = 0;
     bool paused = false;
     bool scored = false;
-    int32_t scores = 0;  // positions whose scores were handed on
+    int32_t scores = 0;        // positions whose scores were handed on
     int32_t samples_then = 0;  // planned when it was admitted last
     int preempted = 0;
   };

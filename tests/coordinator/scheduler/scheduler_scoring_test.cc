@@ -72,7 +72,7 @@ TEST(ScoredPrefill, TakesTurnsWithDecodeAndNeverEntersAMixedGraph) {  // R43
   scheduler.enqueue(RequestId(2), scored(20, 4));
   std::vector<Operation> seen;
   for (int i = 0; i < 6; ++i) seen.push_back(whole_decision(scheduler).operation);
-  const std::vector<Operation> expected{Operation::kScoredPrefill, Operation::kDecode, Operation::kScoredPrefill,
+  const std::vector<Operation> expected{Operation::kScoredPrefill, Operation::kDecode,        Operation::kScoredPrefill,
                                         Operation::kDecode,        Operation::kScoredPrefill, Operation::kDecode};
   EXPECT_EQ(seen, expected);
 }

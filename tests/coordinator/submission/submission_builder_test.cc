@@ -159,7 +159,7 @@ TEST(SubmissionBuilder, ACoreWithoutTheBuffersNeverGetsAFlag) {  // R13, R34
 }
 
 TEST(SubmissionBuilder, ScoredLanesCarryTheTokenBehindEachRowAcrossChunks) {  // R38
-  Scheduler scheduler(testing::small_core({.prompt_scoring = true}));  // eight rows a submission
+  Scheduler scheduler(testing::small_core({.prompt_scoring = true}));         // eight rows a submission
   for (const auto& [id, prompt] : {std::pair(1, std::vector<TokenId>{10, 11, 12}),
                                    std::pair(2, std::vector<TokenId>{20, 21, 22, 23, 24, 25, 26})}) {
     RequestSpec spec = request(prompt, 4, false);

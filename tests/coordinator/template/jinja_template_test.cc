@@ -179,7 +179,7 @@ TEST(JinjaTemplate, ManyKeysAreFoundByHash) {
   RenderLimits limits;
   limits.max_steps = 1'000'000;
   const auto rendered = render_source("{{ d.k19999 }} {{ d['k0'] }} {{ 'k7' in d }} {{ 'q' in d }} {{ d|length }}",
-                               R"({"d":)" + object + "}}", limits);
+                                      R"({"d":)" + object + "}}", limits);
   ASSERT_TRUE(rendered.ok()) << rendered.error().message;
   EXPECT_EQ(*rendered, "19999 0 True False 20000");
 }
@@ -189,7 +189,7 @@ TEST(JinjaTemplate, SearchingIsLinear) {
   limits.max_steps = 4'000'000;
   const std::string many(1'000'000, 'a');
   const auto rendered = render_source("{{ t.find(p) }} {{ t.count('a') }} {{ t.replace('a', '')|length }} {{ p in t }}",
-                               R"({"t":")" + many + R"(","p":")" + std::string(5000, 'a') + "b\"}", limits);
+                                      R"({"t":")" + many + R"(","p":")" + std::string(5000, 'a') + "b\"}", limits);
   ASSERT_TRUE(rendered.ok()) << rendered.error().message;
   EXPECT_EQ(*rendered, "-1 1000000 0 False");
 }

@@ -414,7 +414,7 @@ TEST(PagedAttention, X1_RowsBeyondOnePassGiveTheSameBits) {
   rows.block_tables = table.data(), rows.max_blocks = 80000;
   rows.positions += 250, rows.num_rows = count_of(12), rows.max_rows = 12;
   const auto bytes = static_cast<size_t>(attention_scratch_bytes(cache.shape(), rows, pool.num_threads()));
-  void* const scratch = ::operator new(bytes, std::align_val_t{64});  // large, and touched in part
+  void* const scratch = ::operator new (bytes, std::align_val_t{64});  // large, and touched in part
   GuardedFloats out(12 * cache.out_floats()), alone(cache.out_floats());
   const float* from = &qkv[250 * cache.row_floats()];
   paged_attention({from, cache.row_floats(), cache.shape(), rows, cache.layer(), out.data(), cache.out_floats()},
@@ -427,7 +427,7 @@ TEST(PagedAttention, X1_RowsBeyondOnePassGiveTheSameBits) {
     ASSERT_EQ(bits_of(alone.data(), cache.out_floats()),
               bits_of(out.data() + r * cache.out_floats(), cache.out_floats()));
   }
-  ::operator delete(scratch, std::align_val_t{64});
+  ::operator delete (scratch, std::align_val_t{64});
 }
 
 TEST(PagedAttention, NanStaysWithTheRowsThatSeeIt) {

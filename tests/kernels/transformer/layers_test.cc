@@ -16,8 +16,8 @@ using testing::GuardedFloats;
 using testing::random_floats;
 using testing::to_bf16;
 
-using testing::kNan;
 using testing::kInf;
+using testing::kNan;
 
 // Tolerances, relative to the float64 value.
 //   RMS norm: sum of squares in 16 lanes (about sqrt(hidden / 16) roundings), mean, root, division, two products.

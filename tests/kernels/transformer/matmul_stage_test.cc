@@ -117,13 +117,14 @@ TEST(MatmulStage, AroundALibraryItMeetsFloat64) {
     const std::vector<float> bias = random_floats(c.n, 5);
     const PackedMatrix matrix = pack(weights, c.n, c.k, c.segments, c.dtype, pool);
     const RowsView w = MatmulRows::view(matrix);
-    AlignedBuffer staged(static_cast<size_t>(w.num_segments * c.pieces * padded_rows * w.segment_k) * dtype_bytes(c.dtype));
+    AlignedBuffer staged(static_cast<size_t>(w.num_segments * c.pieces * padded_rows * w.segment_k) *
+                         dtype_bytes(c.dtype));
     GuardedFloats products(w.num_segments * c.pieces * padded_rows * w.padded_n);
     for (const bool with_bias : {false, true}) {
       GuardedFloats out(rows * out_stride);
-      stage_inputs({x.data(), x_stride, count_of(first_row + live), first_row, rows, padded_rows, w, c.pieces,
-                    staged.data()},
-                   pool);
+      stage_inputs(
+          {x.data(), x_stride, count_of(first_row + live), first_row, rows, padded_rows, w, c.pieces, staged.data()},
+          pool);
       multiply(w, staged.data(), c.pieces * padded_rows, products.data());
       finish_products({products.data(), count_of(first_row + live), first_row, rows, padded_rows, w, c.pieces,
                        with_bias ? bias.data() : nullptr, out.data(), out_stride},

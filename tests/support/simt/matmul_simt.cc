@@ -1,6 +1,6 @@
-// The library of matmul() on the emulated device: plain loops on the host in the stream's order, each output in the CPU's
-// order of summation, so that a whole forward pass with FP32 weights has the CPU's products bit for bit. Products are
-// low, so that few rows already take several.
+// The library of matmul() on the emulated device: plain loops on the host in the stream's order, each output in the
+// CPU's order of summation, so that a whole forward pass with FP32 weights has the CPU's products bit for bit. Products
+// are low, so that few rows already take several.
 #include <algorithm>
 #include <cmath>
 

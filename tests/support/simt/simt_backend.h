@@ -19,8 +19,8 @@ std::unique_ptr<Backend> make_simt_backend();
 Device simt_device();
 
 /// Exchanges of a step are captured on `compute` (a stream of the backend above) with the size of a full step, as
-/// NCCL's are; everything else goes to `inner` at once. `adds_rows`: it adds partial sums too, in ascending order of ranks.
-/// Borrows both.
+/// NCCL's are; everything else goes to `inner` at once. `adds_rows`: it adds partial sums too, in ascending order of
+/// ranks. Borrows both.
 std::unique_ptr<Communicator> make_simt_communicator(Communicator& inner, Stream& compute, bool adds_rows = false);
 
 }  // namespace helios::testing

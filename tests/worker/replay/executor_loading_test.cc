@@ -1,5 +1,5 @@
-// What a core is when it has loaded, and what does not load: capabilities, the bundle, sizes, refusals by name; and a model
-// or a group that fails later.
+// What a core is when it has loaded, and what does not load: capabilities, the bundle, sizes, refusals by name; and a
+// model or a group that fails later.
 #include <gtest/gtest.h>
 
 #include <cstring>

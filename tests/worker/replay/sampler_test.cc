@@ -154,7 +154,7 @@ class RankSampler {
     const StepCounters before = device_.read(counters_.as<StepCounters>(), 1)[0];
     stream().replay(*graph_);
     SamplerOutcome outcome{.tokens = device_.read(sampler_.tokens(), rows + 1),
-                    .counters = device_.read(counters_.as<StepCounters>(), 1)[0]};
+                           .counters = device_.read(counters_.as<StepCounters>(), 1)[0]};
     outcome.counters.sampler_words -= before.sampler_words;
     outcome.counters.sampler_rows_filtered -= before.sampler_rows_filtered;
     EXPECT_EQ(outcome.tokens.back(), 0);  // not this step's

@@ -1,6 +1,6 @@
 // Every field of a submission that does not fit the core is refused with its name, and nothing crashes.
-#include "tests/support/float_values.h"
 #include "worker/replay/submission_check.h"
+#include "tests/support/float_values.h"
 
 #include <gtest/gtest.h>
 
