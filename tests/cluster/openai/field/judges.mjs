@@ -296,31 +296,32 @@ export const judges = {
   },
 
   // Tokens a second of the processes' own time: what else the machine does takes cores away, but adds little to that.
-  // Interleaved, and the best round of each counts, since it does add something.
+  // Steps take turns, the middle ratio of the rounds counts, and it comes out one or two hundredths apart from run to run.
   async C157({ server, theCase }) {
-    const used = {};
-    for (let round = 0; round < 5; ++round) {
+    const rounds = [];
+    for (let round = 0; round < 7; ++round) {
+      const used = {};
       for (const { step, body, copies } of theCase.request) {
         const before = processorSeconds(server.load.cluster);
         await Promise.all(Array.from({ length: copies }, (_, i) => complete(server.load, { ...body, prompt: `Ship number ${i} in the fog` })));
-        used[step] = Math.min(used[step] ?? Infinity, processorSeconds(server.load.cluster) - before);
+        used[step] = processorSeconds(server.load.cluster) - before;
       }
+      rounds.push(used);
     }
-    const ratio = Object.fromEntries(Object.entries(used).map(([step, seconds]) => [step, used.off / seconds]));
+    const middle = (step) => rounds.map((used) => used.off / used[step]).sort((a, b) => a - b)[Math.floor(rounds.length / 2)];
+    const ratio = Object.fromEntries(['zero', 'five', 'twenty'].map((step) => [step, middle(step)]));
     console.log(`throughput of silent requests and with logprobs 0, 5, 20: 1, ${['zero', 'five', 'twenty'].map((s) => ratio[s].toFixed(2)).join(', ')}`);
     const { zero, five, twenty } = theCase.expect.check.find(({ op }) => op === 'throughput_ratio');
-    assert.ok(ratio.zero >= zero && ratio.five >= five && ratio.twenty >= twenty, JSON.stringify(ratio));
+    const apart = 0.03;
+    assert.ok(ratio.zero > zero - apart && ratio.five > five - apart && ratio.twenty > twenty - apart, JSON.stringify(ratio));
   },
 };
 
 /** Of all threads of the coordinator and the ranks. */
 function processorSeconds(cluster) {
-  const ticks = children(cluster.process.pid).map((pid) => {
-    const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return Number(fields[11]) + Number(fields[12]); // utime, stime, in hundredths
-  });
-  return ticks.reduce((sum, n) => sum + n, 0) / 100;
+  const nanoseconds = children(cluster.process.pid).flatMap((pid) =>
+    fs.readdirSync(`/proc/${pid}/task`).map((thread) => Number(fs.readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0])));
+  return nanoseconds.reduce((sum, n) => sum + n, 0) / 1e9;
 }
 
 function coordinatorOf(cluster) {
