@@ -37,8 +37,8 @@ void print_table(std::FILE* out, const BenchOptions& options, const MachineLimit
              options.ranks == 1 ? "" : "s", options.threads, options.threads == 1 ? "" : "s", options.rounds);
   fmt::print(out, "limits of this machine with {} threads: {:.1f} GB/s read, {:.0f} GFLOP/s FP32 FMA\n",
              options.ranks * options.threads, limits.read_gb_per_s, limits.fma_gflop_per_s);
-  fmt::print(out, "memory of a rank: {:.0f} MB of weights, {:.0f} MB resident at most\n\n", memory.weights_bytes * 1e-6,
-             memory.peak_bytes * 1e-6);
+  fmt::print(out, "memory of a rank: {:.0f} MB of weights, {:.0f} MB of KV cache, {:.0f} MB resident at most\n\n",
+             memory.weights_bytes * 1e-6, memory.kv_cache_bytes * 1e-6, memory.peak_bytes * 1e-6);
   fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>9} {:>10} {:>10} {:>14} {:>12} {:>13} {:>12}\n", "work", "tokens",
              "batch", "sampling", "logprobs", "tokens/s", "MB/token", "of bandwidth", "of FMA peak", "words/token",
              "sampler's");
@@ -58,17 +58,20 @@ void print_table(std::FILE* out, const BenchOptions& options, const MachineLimit
              "min-p 0.01\n");
 }
 
-void print_json(std::FILE* out, const BenchOptions& options, const BenchMemory& memory,
+void print_json(std::FILE* out, const BenchOptions& options, const MachineLimits& limits, const BenchMemory& memory,
                 const std::vector<BenchFigure>& figures) {
   for (const BenchFigure& f : figures) {
     fmt::print(
         out,
         "{{\"work\":\"{}\",\"tokens\":{},\"batch\":{},\"ranks\":{},\"threads\":{},\"logprobs\":{},"
         "\"tokens_per_s\":{:.3f},\"bytes_per_token\":{:.0f},\"share_of_bandwidth\":{:.4f},\"share_of_fma\":{:.4f},"
-        "\"sampling\":\"{}\",\"words_per_token\":{:.1f},\"sampler_words_per_token\":{:.1f},\"peak_bytes\":{:.0f}}}\n",
+        "\"sampling\":\"{}\",\"words_per_token\":{:.1f},\"sampler_words_per_token\":{:.1f},\"peak_bytes\":{:.0f},"
+        "\"peak_bytes_all_ranks\":{:.0f},\"weights_bytes\":{:.0f},\"kv_cache_bytes\":{:.0f},\"read_gb_per_s\":{:.2f},"
+        "\"fma_gflop_per_s\":{:.1f}}}\n",
         work_name(f.work), f.work.tokens, f.work.batch, options.ranks, options.threads, f.work.logprobs, f.tokens_per_s,
         f.bytes_per_token, f.share_of_bandwidth, f.share_of_fma, sampling_name(f.work), f.words_per_token,
-        f.sampler_words_per_token, memory.peak_bytes);
+        f.sampler_words_per_token, memory.peak_bytes, memory.peak_bytes_all_ranks, memory.weights_bytes,
+        memory.kv_cache_bytes, limits.read_gb_per_s, limits.fma_gflop_per_s);
   }
 }
 

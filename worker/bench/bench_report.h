@@ -27,10 +27,11 @@ struct BenchWords {
   double sampler = 0;
 };
 
-/// Of one rank.
 struct BenchMemory {
-  double weights_bytes = 0;  // as packed; the mean over ranks
-  double peak_bytes = 0;     // most ever resident, loading included; the largest rank's
+  double weights_bytes = 0;         // of a rank, as packed; the mean
+  double kv_cache_bytes = 0;        // of a rank; the mean
+  double peak_bytes = 0;            // most ever resident, loading included; the largest rank's
+  double peak_bytes_all_ranks = 0;  // the sum: what ranks share counts for each
 };
 
 double median_of(std::vector<double> values);  // at least one
@@ -41,7 +42,7 @@ BenchFigure bench_figure(const BenchWork& work, const BenchCost& cost, const Mac
 
 void print_table(std::FILE* out, const BenchOptions& options, const MachineLimits& limits, const BenchMemory& memory,
                  const std::vector<BenchFigure>& figures);
-void print_json(std::FILE* out, const BenchOptions& options, const BenchMemory& memory,
+void print_json(std::FILE* out, const BenchOptions& options, const MachineLimits& limits, const BenchMemory& memory,
                 const std::vector<BenchFigure>& figures);
 
 }  // namespace helios

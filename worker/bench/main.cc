@@ -33,6 +33,7 @@ void run_rank(int rank, const BenchOptions& options, const ModelConfig& config, 
   const auto executor = Executor::prepare(core, cpu_device(core), *communicator, [](double) {});
   RankMessage ready{.kind = RankMessage::kReady};
   ready.value = static_cast<double>(executor->manifest().memory.weights_bytes);
+  ready.kv_cache_bytes = static_cast<double>(executor->manifest().memory.kv_cache_bytes);
   say(ready);
   RankSession session(*executor, Rank(rank));
   const std::vector<BenchWork> plan = bench_plan(config, options.contents);
@@ -89,14 +90,21 @@ int run(const BenchOptions& options) {
   RankGroup ranks(options.ranks,
                   [&](int rank, const RankGroup::Say& say) { run_rank(rank, options, config, group_key, gate, say); });
   Limits limits(options.ranks * options.threads);  // after the fork: neither its threads nor its memory are a rank's
-  double weights_bytes = 0, peak_bytes = 0;
+  double weights_bytes = 0;
+  BenchMemory memory;
   std::vector<std::vector<double>> seconds(plan.size());
   std::vector<BenchWords> words(plan.size());
   size_t timed = 0;
   int rank = 0, paused = 0;
   for (RankMessage message; ranks.next(&rank, &message);) {
-    if (message.kind == RankMessage::kReady) weights_bytes += message.value;
-    if (message.kind == RankMessage::kDone) peak_bytes = std::max(peak_bytes, message.value);
+    if (message.kind == RankMessage::kReady) {
+      weights_bytes += message.value;
+      memory.kv_cache_bytes += message.kv_cache_bytes / options.ranks;
+    }
+    if (message.kind == RankMessage::kDone) {
+      memory.peak_bytes = std::max(memory.peak_bytes, message.value);
+      memory.peak_bytes_all_ranks += message.value;
+    }
     if (message.kind == RankMessage::kPaused && ++paused == options.ranks) {
       paused = 0;
       limits.measure();
@@ -113,9 +121,9 @@ int run(const BenchOptions& options) {
     const BenchCost cost = bench_cost(plan[work], config, options.ranks, weights_bytes);
     figures.push_back(bench_figure(plan[work], cost, limits.median(), seconds[work], words[work]));
   }
-  const BenchMemory memory{.weights_bytes = weights_bytes / options.ranks, .peak_bytes = peak_bytes};
+  memory.weights_bytes = weights_bytes / options.ranks;
   if (options.json) {
-    print_json(stdout, options, memory, figures);
+    print_json(stdout, options, limits.median(), memory, figures);
   } else {
     print_table(stdout, options, limits.median(), memory, figures);
   }

@@ -23,9 +23,10 @@ class RankGroupError : public std::runtime_error {
 struct RankMessage {
   enum Kind : int32_t { kReady, kPaused, kTimed, kFailed, kDone };
   Kind kind = kReady;
-  int32_t work = 0;  // kTimed: index in the plan
-  double value = 0;  // kReady: bytes of the rank's weights; kTimed: seconds; kDone: bytes, most ever resident
-  double words = 0;  // kTimed: 32-bit words that the rank sent
+  int32_t work = 0;           // kTimed: index in the plan
+  double value = 0;           // kReady: bytes of the rank's weights; kTimed: seconds; kDone: bytes, most ever resident
+  double kv_cache_bytes = 0;  // kReady
+  double words = 0;           // kTimed: 32-bit words that the rank sent
   double sampler_words = 0;
   char text[480] = {};  // kFailed: one line
 };
