@@ -226,7 +226,7 @@ class CpuBackend final : public Backend {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) throw DeviceError(fmt::format("cannot allocate {} bytes: {}", bytes, std::strerror(errno)));
     constexpr size_t kHuge = size_t{2} << 20;
-    if (bytes >= 4 * kHuge) madvise(data, bytes, MADV_HUGEPAGE);
+    if (bytes >= kHuge) madvise(data, bytes, MADV_HUGEPAGE);
     return Memory(data, bytes, [](void* d, size_t b) { munmap(d, b); });
   }
   Memory pinned_memory(size_t bytes) override { return device_memory(bytes); }
