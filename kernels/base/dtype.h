@@ -7,9 +7,20 @@
 
 namespace helios {
 
-enum class DType : int32_t { kFloat32, kBFloat16, kFloat16 };
+enum class DType : int32_t { kFloat32, kBFloat16, kFloat16, kInt8, kFloat8E4M3 };
 
-constexpr size_t dtype_bytes(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
+constexpr size_t dtype_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return 4;
+    case DType::kBFloat16:
+    case DType::kFloat16: return 2;
+    case DType::kInt8:
+    case DType::kFloat8E4M3: return 1;
+  }
+  return 0;
+}
+/// The types of quantised weights, which mean something with their scales only.
+constexpr bool is_eight_bit(DType dtype) { return dtype_bytes(dtype) == 1; }
 
 constexpr float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
@@ -32,12 +43,25 @@ constexpr float f16_to_float(uint16_t h) {
   return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
 }
 
-/// Reads element `index` of a stored tensor as FP32, exactly.
+/// OCP E4M3: bias 7, subnormals, no infinity; 0x7f and 0xff are NaN.
+constexpr bool e4m3_is_nan(uint8_t bits) { return (bits & 0x7fu) == 0x7fu; }
+/// The F16 value of the same digits is 2^-8 times as large, subnormals too: F16's bias is 15.
+constexpr uint16_t e4m3_to_f16_over_256(uint8_t bits) {
+  return static_cast<uint16_t>(((bits & 0x80u) << 8) | ((bits & 0x7fu) << 7));
+}
+constexpr float e4m3_to_float(uint8_t bits) {
+  if (e4m3_is_nan(bits)) return std::bit_cast<float>(0x7fc00000u);
+  return f16_to_float(e4m3_to_f16_over_256(bits)) * 256.0f;
+}
+
+/// Reads element `index` of a stored tensor as FP32, exactly. What is quantised comes without its scale.
 inline float load_element(const void* data, DType dtype, int64_t index) {
   switch (dtype) {
     case DType::kFloat32: return static_cast<const float*>(data)[index];
     case DType::kBFloat16: return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
     case DType::kFloat16: return f16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case DType::kInt8: return static_cast<const int8_t*>(data)[index];
+    case DType::kFloat8E4M3: return e4m3_to_float(static_cast<const uint8_t*>(data)[index]);
   }
   return 0.0f;
 }

@@ -144,6 +144,9 @@ void embed(const EmbedArgs& args, const Launcher& on) {
       return launch_embed<BF16>(args, stream_of(on));
     case DType::kFloat16:
       return launch_embed<F16>(args, stream_of(on));
+    case DType::kInt8:
+    case DType::kFloat8E4M3:
+      break;  // no embedding is quantised
   }
 }
 

@@ -5,8 +5,12 @@
 // segments; each is summed on its own from zero, and the segments are added as a binary tree. So a row's result does
 // not depend on its company, and ranks that own whole subtrees agree bit for bit with a single rank (X1).
 //
-// BF16 weights stay BF16 in memory and are widened exactly in registers; F16 weights are widened once, at packing. How
-// a matrix lies in memory is its device's business: pack() and matmul() are linked together.
+// BF16 weights stay BF16 in memory and are widened exactly in registers; F16 weights are widened once, at packing.
+// Quantised weights (INT8, FP8 E4M3) stay bytes and are widened exactly too, without their scales: what shares a scale
+// along k is a run of its own inside its segment, summed from zero, and enters the segment's sum, in ascending order, by
+// one fused multiply-add with the scale. So no weight is rounded, and where runs begin follows from the checkpoint
+// alone, not from who owns which part of k. How a matrix lies in memory is its device's business: pack() and matmul()
+// are linked together.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +31,16 @@ struct WeightRows {
   DType dtype = DType::kFloat32;
   int64_t num_rows = 0;
   int64_t row_stride = 0;  // elements
+  // Of 8-bit types, and only of them: w[r][c] = data[r][c] * scales[r * scale_stride + c / scale_columns].
+  const float* scales = nullptr;
+  int64_t scale_stride = 0;
+  int64_t scale_columns = 0;
 };
+
+/// Scales that change along k do so every 1 to kMaxScaleColumns columns; a scale of the whole row has no such limit.
+inline constexpr int64_t kMaxScaleColumns = 256;
+/// A scale is a positive number in [kMinScale, kMaxScale].
+inline constexpr float kMinScale = 0x1p-100f, kMaxScale = 0x1p100f;
 
 /// A weight matrix [n, k] as this device's matmul() reads it. Movable.
 class PackedMatrix {
@@ -37,15 +50,19 @@ class PackedMatrix {
   /// Stacks the parts' rows (n = sum of num_rows) and takes columns [k_begin, k_end) of each.
   /// `segments`: boundaries along k, relative to k_begin, ascending, first 0 and last k_end - k_begin; two entries mean
   /// one segment. The number of segments is a power of two; segments may be empty.
-  /// `stored`: kFloat32 or kBFloat16 (rounded to nearest even where the source is wider).
+  /// `stored`: kFloat32 or kBFloat16 (rounded to nearest even where the source is wider; quantised weights times their
+  /// scales), or, where holds_eight_bits(), the 8-bit type of all parts, whose scale_columns and row_stride are equal.
   /// Throws what the store throws.
   static PackedMatrix pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                            std::span<const int64_t> segments, DType stored, WeightStore& store);
 
+  /// Whether this device multiplies 8-bit weights.
+  static bool holds_eight_bits();
+
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
   DType dtype() const { return dtype_; }
-  int64_t bytes() const { return static_cast<int64_t>(storage_.bytes()); }
+  int64_t bytes() const { return static_cast<int64_t>(storage_.bytes() + scales_.bytes()); }
 
  private:
   friend struct MatmulKernels;
@@ -54,7 +71,11 @@ class PackedMatrix {
   DType dtype_ = DType::kFloat32;
   int64_t panel_width_ = 0;  // columns of a panel, by the vector width in use; 0: rows
   std::vector<int64_t> segments_{0, 0};
+  int64_t scale_rows_ = 0;   // scales of a column; 0: no scales
+  int64_t scale_block_ = 0;  // of k; 0: one scale for all of it
+  int64_t scale_phase_ = 0;  // of the first column within its block
   Memory storage_;
+  Memory scales_;
   std::shared_ptr<void> handle_;
 };
 
@@ -81,7 +102,7 @@ int64_t matmul_scratch_bytes(const PackedMatrix& w, int64_t max_rows, int num_th
 /// Allocates nothing: `scratch` is matmul_scratch_bytes() long and 64-byte aligned.
 void matmul(const MatmulArgs& args, void* scratch, const Launcher& on);
 
-/// Plain float64 definition, row-major weights; tests only.
-void matmul_reference(const float* x, int64_t m, int64_t k, const float* w, int64_t n, const float* bias, double* out);
+/// Plain float64 definition, row-major weights (of quantised ones, value times scale); tests only.
+void matmul_reference(const float* x, int64_t m, int64_t k, const double* w, int64_t n, const float* bias, double* out);
 
 }  // namespace helios

@@ -23,6 +23,8 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "kernels/transformer/matmul_widen-inl.h"
+
 #ifndef HELIOS_MATMUL_JOB
 #define HELIOS_MATMUL_JOB
 namespace helios {
@@ -73,12 +75,6 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using F32 = hn::ScalableTag<float>;
-using U32 = hn::RebindToUnsigned<F32>;
-using Vec = hn::Vec<F32>;
-
-constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(F32()));
-constexpr int64_t kWidth = 2 * kLanes;
 constexpr int64_t kRowBytes = kWidth * 4;  // one storage row of a panel
 constexpr int64_t kRowLines = (kRowBytes + 63) / 64;
 
@@ -114,16 +110,6 @@ HWY_INLINE void MultiplyStep(Vec (&acc)[kRows][kVecs], const Vec (&w)[kVecs], co
   }
 }
 
-/// The even (kOdd = false) or odd element of each pair of BF16 weights, widened. The mask is read from memory each
-/// time: 12 accumulators, two weights and a broadcast leave no register for it on AVX2.
-template <bool kOdd>
-HWY_INLINE Vec Widen(hn::Vec<U32> pairs, const uint32_t* HWY_RESTRICT mask) {
-  const U32 du;
-  const F32 d;
-  if (kOdd) return hn::BitCast(d, hn::And(pairs, hn::Load(du, mask)));
-  return hn::BitCast(d, hn::ShiftLeft<16>(pairs));
-}
-
 /// Memory that is needed soon: four places `stride` bytes apart, each moved on by `step` bytes every eight k.
 /// Four streams at once read far faster than one (the hardware's prefetchers restart at each page of each stream).
 struct Ahead {
@@ -131,44 +117,56 @@ struct Ahead {
   int64_t stride = 0, step = 0;
 };
 
-/// acc += x * one k of the panels: of BF16 pairs the even or the odd element.
-template <int kRows, int kPanels, bool kBf16, bool kOdd>
+/// acc += x * the kSub-th k of the panels' storage row.
+template <int kRows, int kPanels, DType kStored, int kSub>
 HWY_INLINE void MultiplyRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_RESTRICT w, int64_t panel_words,
                             const float* HWY_RESTRICT x, int64_t row_stride, const uint32_t* HWY_RESTRICT mask) {
-  const F32 d;
-  const U32 du;
   Vec weights[2 * kPanels];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      const auto raw = hn::Load(du, w + p * panel_words + half * kLanes);
-      weights[2 * p + half] = kBf16 ? Widen<kOdd>(raw, mask) : hn::BitCast(d, raw);
+      weights[2 * p + half] = LoadWeights<kStored, kSub>(w + p * panel_words, half, mask);
     }
   }
   MultiplyStep(acc, weights, x, row_stride);
 }
 
-/// One storage row of the panels: two k of BF16, one of FP32. Moves `w` and `x` on.
-template <int kRows, int kPanels, bool kBf16, bool kPacked>
+/// The first `count` k of a storage row, up to all of it.
+template <int kRows, int kPanels, DType kStored>
+HWY_INLINE void PartOfRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_RESTRICT w, int64_t panel_words,
+                          const float* HWY_RESTRICT x, int64_t step, int64_t row_stride, int64_t count,
+                          const uint32_t* HWY_RESTRICT mask) {
+  constexpr int64_t kPerRow = k_per_row(kStored);
+  if (count > 0) MultiplyRow<kRows, kPanels, kStored, 0>(acc, w, panel_words, x, row_stride, mask);
+  if constexpr (kPerRow > 1) {
+    if (count > 1) MultiplyRow<kRows, kPanels, kStored, 1>(acc, w, panel_words, x + step, row_stride, mask);
+  }
+  if constexpr (kPerRow > 2) {
+    if (count > 2) MultiplyRow<kRows, kPanels, kStored, 2>(acc, w, panel_words, x + 2 * step, row_stride, mask);
+    if (count > 3) MultiplyRow<kRows, kPanels, kStored, 3>(acc, w, panel_words, x + 3 * step, row_stride, mask);
+  }
+}
+
+/// One storage row of the panels: k_per_row() k. Moves `w` and `x` on.
+template <int kRows, int kPanels, DType kStored, bool kPacked>
 HWY_INLINE void StorageRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_RESTRICT& w, int64_t panel_words,
                            const float* HWY_RESTRICT& x, int64_t x_stride, const uint32_t* HWY_RESTRICT mask) {
   constexpr int64_t kStep = kPacked ? kRows : 1;
   const int64_t row_stride = kPacked ? 1 : x_stride;
-  MultiplyRow<kRows, kPanels, kBf16, false>(acc, w, panel_words, x, row_stride, mask);
-  if (kBf16) MultiplyRow<kRows, kPanels, kBf16, true>(acc, w, panel_words, x + kStep, row_stride, mask);
+  PartOfRow<kRows, kPanels, kStored>(acc, w, panel_words, x, kStep, row_stride, k_per_row(kStored), mask);
   w += kWidth;
-  x += (kBf16 ? 2 : 1) * kStep;
+  x += k_per_row(kStored) * kStep;
 }
 
 /// acc[kRows][kPanels * kWidth] (+)= x[kRows][len] * panels; starts from zero if `fresh`. `ahead` only where kPacked:
 /// the panels side by side of the other kind are streams enough, and faster left to the hardware.
-template <int kRows, int kPanels, bool kBf16, bool kPacked>
+template <int kRows, int kPanels, DType kStored, bool kPacked>
 HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, const float* HWY_RESTRICT x,
                        int64_t x_stride, int64_t len, float* HWY_RESTRICT acc, bool fresh, const uint32_t* mask,
                        Ahead ahead) {
   constexpr int kVecs = 2 * kPanels;
-  constexpr int64_t kPerRow = kBf16 ? 2 : 1;  // k in a storage row
+  constexpr int64_t kPerRow = k_per_row(kStored);
   const F32 d;
   const int64_t row_stride = kPacked ? 1 : x_stride;
   Vec c[kRows][kVecs];
@@ -187,21 +185,22 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
       ahead.from += ahead.step;
 #pragma GCC unroll 8
       for (int i = 0; i < 8 / kPerRow; ++i) {
-        StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
+        StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
       }
     }
   }
   for (; len >= 2 * kPerRow; len -= 2 * kPerRow) {  // whole lines of each stream where a storage row is half of one
-    StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
-    StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
+    StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
+    StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
   }
   if (len >= kPerRow) {
-    StorageRow<kRows, kPanels, kBf16, kPacked>(c, w, panel_words, x, x_stride, mask);
+    StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
     len -= kPerRow;
   }
-  if (kBf16 && len != 0)
-    MultiplyRow<kRows, kPanels, kBf16, false>(c, w, panel_words, x, row_stride,
-                                              mask);  // an odd segment's last pair: its upper half is padding
+  // A run's last storage row: what is left of it is padding.
+  if (kPerRow > 1 && len != 0) {
+    PartOfRow<kRows, kPanels, kStored>(c, w, panel_words, x, kPacked ? kRows : 1, row_stride, len, mask);
+  }
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -212,31 +211,44 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
 using TileFunction = void (*)(const uint32_t*, int64_t, const float*, int64_t, int64_t, float*, bool, const uint32_t*,
                               Ahead);
 
-template <bool kBf16, size_t... kIndex>
+template <DType kStored, size_t... kIndex>
 constexpr std::array<TileFunction, sizeof...(kIndex)> PackedTiles(std::index_sequence<kIndex...>) {
-  return {&Tile<static_cast<int>(kIndex) + 1, 1, kBf16, true>...};
+  return {&Tile<static_cast<int>(kIndex) + 1, 1, kStored, true>...};
 }
 
-/// The kernel for `rows` packed rows and one panel.
+/// The kernel for `rows` packed rows and one panel of BF16 or FP32.
 TileFunction PackedTile(bool bf16, int64_t rows) {
   static constexpr auto kRowsUpTo = std::make_index_sequence<kTileRows>();
-  static constexpr auto kWide = PackedTiles<false>(kRowsUpTo);
-  static constexpr auto kHalf = PackedTiles<true>(kRowsUpTo);
+  static constexpr auto kWide = PackedTiles<DType::kFloat32>(kRowsUpTo);
+  static constexpr auto kHalf = PackedTiles<DType::kBFloat16>(kRowsUpTo);
   return bf16 ? kHalf[rows - 1] : kWide[rows - 1];
 }
 
-template <bool kBf16, bool kTogether, size_t... kIndex>
+template <DType kStored, bool kTogether, size_t... kIndex>
 constexpr std::array<TileFunction, sizeof...(kIndex)> DirectTiles(std::index_sequence<kIndex...>) {
-  return {&Tile<static_cast<int>(kIndex) + 1, kTogether ? kDirectPanels[kIndex + 1] : 1, kBf16, false>...};
+  return {&Tile<static_cast<int>(kIndex) + 1, kTogether ? kDirectPanels[kIndex + 1] : 1, kStored, false>...};
 }
 
 /// The kernel for `rows` rows in place, and kDirectPanels[rows] panels or a single one.
-template <bool kBf16>
+template <DType kStored>
 TileFunction DirectTile(int64_t rows, bool together) {
   static constexpr auto kRowsUpTo = std::make_index_sequence<kDirectRows>();
-  static constexpr auto kSide = DirectTiles<kBf16, true>(kRowsUpTo);
-  static constexpr auto kAlone = DirectTiles<kBf16, false>(kRowsUpTo);
+  static constexpr auto kSide = DirectTiles<kStored, true>(kRowsUpTo);
+  static constexpr auto kAlone = DirectTiles<kStored, false>(kRowsUpTo);
   return together ? kSide[rows - 1] : kAlone[rows - 1];
+}
+
+TileFunction DirectTile(DType stored, int64_t rows, bool together) {
+  switch (stored) {
+    case DType::kBFloat16:
+      return DirectTile<DType::kBFloat16>(rows, together);
+    case DType::kInt8:
+      return DirectTile<DType::kInt8>(rows, together);
+    case DType::kFloat8E4M3:
+      return DirectTile<DType::kFloat8E4M3>(rows, together);
+    default:
+      return DirectTile<DType::kFloat32>(rows, together);
+  }
 }
 
 /// A rectangle of tiles x panels whose partial sums fit the thread's buffers.
@@ -248,56 +260,70 @@ struct Block {
 struct ThreadBuffers {
   float* partials;  // [kMaxLevels][partial_floats]
   float* widened;   // [kBlockK][kWidth]
+  float* run;       // a run's sums: one panel of packed rows, or all that is direct
 };
-int64_t ThreadFloats(int64_t partial_floats) { return kMaxLevels * partial_floats + kBlockK * kWidth; }
+constexpr int64_t kRunFloats = kBlockRows * kWidth;
+static_assert(kRunFloats >= 4 * kDirectRows * kWidth);
+int64_t ThreadFloats(int64_t partial_floats) { return kMaxLevels * partial_floats + kBlockK * kWidth + kRunFloats; }
 ThreadBuffers BuffersOf(const MatmulJob& job, int64_t thread) {
   float* base = job.buffers + thread * ThreadFloats(job.partial_floats);
-  return {base, base + kMaxLevels * job.partial_floats};
+  return {base, base + kMaxLevels * job.partial_floats, base + kMaxLevels * job.partial_floats + kBlockK * kWidth};
 }
 
-/// BF16 weights of one panel, widened to the FP32 panel layout: [len][kWidth].
-void WidenPanel(const uint32_t* HWY_RESTRICT words, int64_t len, const uint32_t* mask, float* HWY_RESTRICT to) {
+/// One row of a panel: sums (+)= run * scales, `run` being sums too where that is all. A segment's first run starts from
+/// +0.
+HWY_INLINE void AddScaled(const float* run, const float* HWY_RESTRICT scales, bool first, float* sums) {
   const F32 d;
-  const U32 du;
-  for (; len > 0; len -= 2, words += kWidth, to += 2 * kWidth) {
-    const auto low = hn::Load(du, words), high = hn::Load(du, words + kLanes);
-    hn::Store(Widen<false>(low, mask), d, to);
-    hn::Store(Widen<false>(high, mask), d, to + kLanes);
-    if (len == 1) break;
-    hn::Store(Widen<true>(low, mask), d, to + kWidth);
-    hn::Store(Widen<true>(high, mask), d, to + kWidth + kLanes);
+  for (int64_t i = 0; i < kWidth; i += kLanes) {
+    const auto before = first ? hn::Zero(d) : hn::Load(d, sums + i);
+    hn::Store(hn::MulAdd(hn::Load(d, run + i), hn::Load(d, scales + i), before), d, sums + i);
   }
 }
 
-/// Adds one k-block's products to the running partial sums, laid out [panel][row][kWidth]. Meanwhile each call fetches
-/// its share of what the same four panels need next: the following k-block, or the next group's first. Many tiles share
-/// weights that are widened once; a few widen them in registers on the way.
-void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, const uint32_t* words, int64_t k,
-                    int64_t len, bool fresh, const ThreadBuffers& buffers, float* running) {
+/// A piece of k within one run, and where its weights lie in the first panel.
+struct Piece {
+  const uint32_t* words;
+  int64_t k, len;
+  bool begins_run, ends_run, begins_segment;
+};
+
+/// Adds one piece's products to the running partial sums, laid out [panel][row][kWidth]. Meanwhile each call fetches
+/// its share of what the same four panels need next: the following piece, or the next group's first. Many tiles share
+/// weights that are widened once, and bytes always are; a few tiles widen BF16 in registers on the way.
+void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, const Piece& piece,
+                    const ThreadBuffers& buffers, float* running) {
   const int64_t first_row = tiles.begin(block.tile_begin);
   const int64_t rows = tiles.begin(block.tile_end) - first_row;
-  const bool bf16 = job.w.dtype == DType::kBFloat16;
+  const bool bf16 = job.w.dtype == DType::kBFloat16, bytes = is_eight_bit(job.w.dtype);
+  const bool folds = job.w.scale_blocks.block != 0;  // then a piece is a whole run
   const int64_t num_tiles = block.tile_end - block.tile_begin;
-  const bool widen = bf16 && num_tiles >= kWidenTiles;
-  const int64_t block_bytes = segment_rows(job.w.dtype, len) * kRowBytes;  // of one panel
-  const int64_t step = 8 * kRowBytes / (bf16 ? 2 : 1) / kStreams / num_tiles, share = len / 8 * step;
-  const uint32_t* next = words + segment_rows(job.w.dtype, len) * kWidth;
+  const bool widen = bytes || (bf16 && num_tiles >= kWidenTiles);
+  const int64_t block_bytes = run_rows(job.w.dtype, piece.len) * kRowBytes;  // of one panel
+  const int64_t step = 8 * kRowBytes / k_per_row(job.w.dtype) / kStreams / num_tiles, share = piece.len / 8 * step;
+  const uint32_t* next = piece.words + run_rows(job.w.dtype, piece.len) * kWidth;
   if (next - job.w.words >= job.w.panel_words) {
     next = job.w.words + (block.panel_end - block.panel_begin) * job.w.panel_words;
   }
   for (int64_t p = block.panel_begin; p < block.panel_end; ++p) {
     const int64_t within = p - block.panel_begin, four = within / kStreams * kStreams + block.panel_begin;
-    const uint32_t* panel = words + p * job.w.panel_words;
-    if (widen) WidenPanel(panel, len, job.odd_mask, buffers.widened);
+    const uint32_t* panel = piece.words + p * job.w.panel_words;
+    if (widen) WidenPanel(job.w.dtype, panel, piece.len, job.odd_mask, buffers.widened);
     Ahead ahead{
         reinterpret_cast<const char*>(next + four * job.w.panel_words) + within % kStreams * block_bytes / kStreams,
         job.w.panel_words * 4, step};
     float* panel_sums = running + within * rows * kWidth;
+    float* const sums = folds ? buffers.run : panel_sums;
     for (int64_t t = block.tile_begin; t < block.tile_end; ++t, ahead.from += share) {
       const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
-      const float* x = job.packed + row * job.w.k + k * height;
+      const float* x = job.packed + row * job.w.k + piece.k * height;
       PackedTile(bf16 && !widen, height)(widen ? reinterpret_cast<const uint32_t*>(buffers.widened) : panel, 0, x, 0,
-                                         len, panel_sums + (row - first_row) * kWidth, fresh, job.odd_mask, ahead);
+                                         piece.len, sums + (row - first_row) * kWidth, piece.begins_run, job.odd_mask,
+                                         ahead);
+    }
+    if (!bytes || !piece.ends_run) continue;
+    const float* scales = job.w.scales_at(p, piece.k);
+    for (int64_t r = 0; r < rows; ++r) {
+      AddScaled(sums + r * kWidth, scales, piece.begins_segment || !folds, panel_sums + r * kWidth);
     }
   }
 }
@@ -325,26 +351,27 @@ void WriteRow(const MatmulJob& job, const float* sums, int64_t row, int64_t pane
   for (; i < columns; ++i) out[i] = bias ? sums[i] + bias[i] : sums[i];
 }
 
-/// Runs all segments over a block. `add(words, k, len, fresh, running)` adds one k-block; the result lies in
-/// partials[0].
+/// Runs all segments over a block. `add(piece, running)` adds at most `max_block_k` of k; `clear(running)` stands for an
+/// empty segment. The result lies in partials[0].
 template <class Add>
 void SumSegments(const MatmulJob& job, int64_t max_block_k, int64_t floats, float* partials, const Add& add) {
-  const bool bf16 = job.w.dtype == DType::kBFloat16;
   const uint32_t* words = job.w.words;
   int64_t level = 0;
   for (int64_t s = 0; s < job.w.num_segments; ++s) {
     const int64_t begin = job.w.segments[s], end = job.w.segments[s + 1];
     float* running = partials + level * job.partial_floats;
-    // Blocks of equal length: each fetches the next one ahead.
-    const int64_t blocks = std::max<int64_t>((end - begin + max_block_k - 1) / max_block_k, 1);
-    const int64_t block_k = round_up((end - begin + blocks - 1) / blocks, 8);
-    int64_t k = begin;
-    do {  // an empty segment still stores its +0
-      const int64_t len = std::min(block_k, end - k);
-      add(words + (bf16 ? (k - begin) / 2 : k - begin) * kWidth, k, len, k == begin, running);
-      k += len;
-    } while (k < end);
-    words += segment_rows(job.w.dtype, end - begin) * kWidth;
+    if (begin == end) std::fill_n(running, floats, 0.0f);
+    for (int64_t run = begin, run_end = begin; run < end; run = run_end) {
+      run_end = job.w.run_end(run, end);
+      // Pieces of equal length: each fetches the next one ahead.
+      const int64_t pieces = (run_end - run + max_block_k - 1) / max_block_k;
+      const int64_t piece_k = round_up((run_end - run + pieces - 1) / pieces, 8);
+      for (int64_t k = run; k < run_end; k += piece_k) {
+        const int64_t len = std::min(piece_k, run_end - k);
+        add(Piece{words, k, len, k == run, k + len == run_end, k == begin}, running);
+        words += run_rows(job.w.dtype, len) * kWidth;
+      }
+    }
     for (int merges = merges_after(s); merges > 0; --merges, --level) {
       AddPartials(partials + (level - 1) * job.partial_floats, partials + level * job.partial_floats, floats);
     }
@@ -356,8 +383,8 @@ void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   const int64_t first_row = tiles.begin(block.tile_begin), rows = tiles.begin(block.tile_end) - first_row;
   const int64_t panels = block.panel_end - block.panel_begin;
   SumSegments(job, kBlockK, panels * rows * kWidth, buffers.partials,
-              [&](const uint32_t* words, int64_t k, int64_t len, bool fresh, float* running) {
-                AddPackedBlock(job, tiles, block, words, k, len, fresh, buffers, running);
+              [&](const Piece& piece, float* running) {
+                AddPackedBlock(job, tiles, block, piece, buffers, running);
               });
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t p = 0; p < panels; ++p) {
@@ -379,15 +406,20 @@ void RunPacked(const MatmulJob& job, const Block& mine, const ThreadBuffers& buf
 }
 
 /// `panels` panels from `first`, `apart` apart, for all (at most kDirectRows) rows.
-void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart, float* partials) {
+void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart,
+                     const ThreadBuffers& buffers) {
   const int64_t rows = job.m, stride = apart * job.w.panel_words;
-  const bool together = panels > 1;
-  const TileFunction tile =
-      job.w.dtype == DType::kBFloat16 ? DirectTile<true>(rows, together) : DirectTile<false>(rows, together);
+  const bool scaled = is_eight_bit(job.w.dtype);
+  const TileFunction tile = DirectTile(job.w.dtype, rows, panels > 1);
+  float* const partials = buffers.partials;
   SumSegments(job, std::max<int64_t>(job.w.k, 1), rows * panels * kWidth, partials,
-              [&](const uint32_t* words, int64_t k, int64_t len, bool fresh, float* running) {
-                tile(words + first * job.w.panel_words, stride, job.args.x + k, job.args.x_stride, len, running, fresh,
-                     job.odd_mask, Ahead());
+              [&](const Piece& piece, float* running) {  // always a whole run
+                tile(piece.words + first * job.w.panel_words, stride, job.args.x + piece.k, job.args.x_stride,
+                     piece.len, scaled ? buffers.run : running, true, job.odd_mask, Ahead());
+                for (int64_t i = 0; scaled && i < rows * panels; ++i) {
+                  AddScaled(buffers.run + i * kWidth, job.w.scales_at(first + i % panels * apart, piece.k),
+                            piece.begins_segment, running + i * kWidth);
+                }
               });
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t q = 0; q < panels; ++q) WriteRow(job, partials + (r * panels + q) * kWidth, r, first + q * apart);
@@ -395,11 +427,11 @@ void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_
 }
 
 /// Cuts the panels into as many runs as stream side by side, each read from its begin to its end.
-void RunDirect(const MatmulJob& job, const Block& mine, float* partials) {
+void RunDirect(const MatmulJob& job, const Block& mine, const ThreadBuffers& buffers) {
   const int64_t together = kDirectPanels[static_cast<size_t>(job.m)];
   const int64_t run = (mine.panel_end - mine.panel_begin) / together;
-  for (int64_t p = mine.panel_begin; p < mine.panel_begin + run; ++p) RunDirectPanels(job, p, together, run, partials);
-  for (int64_t p = mine.panel_begin + run * together; p < mine.panel_end; ++p) RunDirectPanels(job, p, 1, 1, partials);
+  for (int64_t p = mine.panel_begin; p < mine.panel_begin + run; ++p) RunDirectPanels(job, p, together, run, buffers);
+  for (int64_t p = mine.panel_begin + run * together; p < mine.panel_end; ++p) RunDirectPanels(job, p, 1, 1, buffers);
 }
 
 /// `rows` rows of x, [begin, end) of k, into to[k * height + row].
@@ -456,7 +488,7 @@ void RunThread(const MatmulJob& job, int64_t thread, int64_t num_threads) {
   if (job.packed) {
     RunPacked(job, mine, buffers);
   } else {
-    RunDirect(job, mine, buffers.partials);
+    RunDirect(job, mine, buffers);
   }
 }
 

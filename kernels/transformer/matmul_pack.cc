@@ -16,6 +16,42 @@ float load_as(const void* data, int64_t index) {
   return load_element(data, kType, index);  // the switch folds away
 }
 
+/// Columns [begin, end) of what is packed, cut where a scale ends.
+template <class Take>
+void for_each_run(const PanelView& view, const Take& take) {
+  for (int64_t s = 0; s < view.num_segments; ++s) {
+    for (int64_t begin = view.segments[s], end = begin; begin < view.segments[s + 1]; begin = end) {
+      end = view.run_end(begin, view.segments[s + 1]);
+      take(begin, end);
+    }
+  }
+}
+
+/// One column of a panel, bytes as they are.
+void pack_bytes(const PanelView& view, std::byte* column, const std::byte* from) {
+  for_each_run(view, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) column[(i - begin) * view.width] = from[i];
+    column += run_rows(view.dtype, end - begin) * 4 * view.width;
+  });
+}
+
+/// One column's scales.
+void pack_scales(const PanelView& view, float* column, const SourceRow& row, int64_t k_begin) {
+  const float factor = view.dtype == DType::kFloat8E4M3 ? 256.0f : 1.0f;
+  for (int64_t r = 0; r < view.scale_blocks.rows; ++r, column += view.width) {
+    *column = factor * row.scales[view.scale_blocks.block == 0 ? 0 : k_begin / view.scale_blocks.block + r];
+  }
+}
+
+/// The scales of columns [k_begin, k_end) of the checkpoint's matrix.
+ScaleBlocks scale_blocks(const WeightRows& part, int64_t k_begin, int64_t k_end) {
+  if (part.scale_columns >= part.row_stride) return {.rows = 1};
+  const int64_t block = part.scale_columns;
+  HELIOS_CHECK(0 < block && block <= kMaxScaleColumns, block);
+  const int64_t first = k_begin / block, last = k_end > k_begin ? (k_end - 1) / block : first;
+  return {.rows = last - first + 1, .block = block, .phase = k_begin % block};
+}
+
 /// One column of a panel: `values(i)` is the FP32 weight at k = i.
 template <class Values>
 void pack_column(const PanelView& view, uint32_t* column, const Values& values) {
@@ -32,7 +68,7 @@ void pack_column(const PanelView& view, uint32_t* column, const Values& values) 
   }
 }
 
-void pack_column(const PanelView& view, uint32_t* column, SourceRow row, int64_t k_begin) {
+void pack_column(const PanelView& view, uint32_t* column, const SourceRow& row, int64_t k_begin) {
   switch (row.dtype) {
     case DType::kFloat32:
       return pack_column(view, column, [=](int64_t i) { return load_as<DType::kFloat32>(row.data, k_begin + i); });
@@ -40,21 +76,28 @@ void pack_column(const PanelView& view, uint32_t* column, SourceRow row, int64_t
       return pack_column(view, column, [=](int64_t i) { return load_as<DType::kBFloat16>(row.data, k_begin + i); });
     case DType::kFloat16:
       return pack_column(view, column, [=](int64_t i) { return load_as<DType::kFloat16>(row.data, k_begin + i); });
+    case DType::kInt8:
+    case DType::kFloat8E4M3:
+      return pack_column(view, column, [=](int64_t i) { return row.value(k_begin + i); });
   }
 }
 
 }  // namespace
 
 PackedMatrix MatmulKernels::allocate(int64_t n, int64_t k, std::span<const int64_t> segments, DType dtype,
-                                     int64_t width, WeightStore& store) {
+                                     int64_t width, const ScaleBlocks& scales, WeightStore& store) {
   PackedMatrix matrix;
   matrix.n_ = n;
   matrix.k_ = k;
   matrix.dtype_ = dtype;
   matrix.panel_width_ = width;
   matrix.segments_.assign(segments.begin(), segments.end());
+  matrix.scale_rows_ = scales.rows;
+  matrix.scale_block_ = scales.block;
+  matrix.scale_phase_ = scales.phase;
   const PanelView shape = view(matrix);
   matrix.storage_ = store.allocate(static_cast<size_t>(shape.num_panels() * shape.panel_words * 4));
+  matrix.scales_ = store.allocate(static_cast<size_t>(shape.num_panels() * scales.rows * width) * sizeof(float));
   return matrix;
 }
 
@@ -66,25 +109,45 @@ PanelView MatmulKernels::view(const PackedMatrix& matrix) {
   view.dtype = matrix.dtype_;
   view.segments = matrix.segments_.data();
   view.num_segments = static_cast<int64_t>(matrix.segments_.size()) - 1;
-  for (int64_t s = 0; s < view.num_segments; ++s) {
-    view.panel_words += segment_rows(view.dtype, view.segments[s + 1] - view.segments[s]) * view.width;
-  }
+  view.scale_blocks = {matrix.scale_rows_, matrix.scale_block_, matrix.scale_phase_};
+  for_each_run(view, [&view](int64_t begin, int64_t end) {
+    view.panel_words += run_rows(view.dtype, end - begin) * view.width;
+  });
   view.words = matrix.storage_.as<uint32_t>();
+  view.scales = matrix.scales_.as<float>();
   return view;
 }
+
+bool PackedMatrix::holds_eight_bits() { return true; }
 
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                                 std::span<const int64_t> segments, DType stored, WeightStore& store) {
   check_packing(k_begin, k_end, segments, stored, kMaxSegments);
   const std::vector<SourceRow> rows = source_rows(parts);
   const auto n = static_cast<int64_t>(rows.size());
-  PackedMatrix matrix = MatmulKernels::allocate(n, k_end - k_begin, segments, stored, matmul_panel_width(), store);
+  ScaleBlocks scales;
+  for (const WeightRows& part : parts) {
+    if (!is_eight_bit(stored)) break;
+    HELIOS_CHECK(part.dtype == stored && part.row_stride == parts[0].row_stride, static_cast<int>(part.dtype));
+    HELIOS_CHECK(part.scale_columns == parts[0].scale_columns, part.scale_columns);
+    scales = scale_blocks(part, k_begin, k_end);
+  }
+  PackedMatrix matrix =
+      MatmulKernels::allocate(n, k_end - k_begin, segments, stored, matmul_panel_width(), scales, store);
   const PanelView view = MatmulKernels::view(matrix);
   uint32_t* words = MatmulKernels::words(matrix);
+  float* const all_scales = MatmulKernels::scales(matrix);
   store.pool().parallel_for(view.num_panels(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t column = begin * view.width; column < std::min(end * view.width, n); ++column) {
-      uint32_t* top = words + column / view.width * view.panel_words + column % view.width;
-      pack_column(view, top, rows[column], k_begin);
+      const int64_t panel = column / view.width, within = column % view.width;
+      uint32_t* const top = words + panel * view.panel_words;
+      if (is_eight_bit(stored)) {
+        pack_bytes(view, reinterpret_cast<std::byte*>(top) + within,
+                   static_cast<const std::byte*>(rows[column].data) + k_begin);
+        pack_scales(view, all_scales + panel * scales.rows * view.width + within, rows[column], k_begin);
+      } else {
+        pack_column(view, top + within, rows[column], k_begin);
+      }
     }
   });
   return matrix;

@@ -3,7 +3,11 @@
 // A panel holds `width` columns (two float vectors of the instruction set in use) over all of k, panels one after
 // another, so that a thread streams its part of the matrix once, in address order. Within a panel, segments one after
 // another; within a segment BF16 weights lie as [pair of k][width][2] (a 32-bit lane holds the even k below the odd
-// one), FP32 weights as [k][width]. An odd segment's last pair has an unused upper half, which no kernel multiplies.
+// one), FP32 weights as [k][width], 8-bit weights as [four of k][4][width] bytes. An odd segment's last pair has an unused
+// upper half, and a run's last four unused bytes, which no kernel multiplies.
+//
+// Scales of 8-bit weights: [panel][scale row][width], those of E4M3 times 256, which is what widening leaves out. A run
+// is the part of a segment that shares a scale along k; where all of k does, the segment.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +20,19 @@ namespace helios {
 inline constexpr int64_t kMaxSegments = 16;
 inline constexpr int64_t kMaxLevels = 5;  // partial sums alive at once in a binary tree over kMaxSegments
 
-/// Storage rows of a segment of `length`: pairs for BF16, single k for FP32. A row is 4 * width bytes either way.
-constexpr int64_t segment_rows(DType dtype, int64_t length) {
-  return dtype == DType::kBFloat16 ? (length + 1) / 2 : length;
+/// k in a storage row, which is always 4 * width bytes.
+constexpr int64_t k_per_row(DType dtype) { return 4 / static_cast<int64_t>(dtype_bytes(dtype)); }
+/// Storage rows of a run of `length`.
+constexpr int64_t run_rows(DType dtype, int64_t length) {
+  return (length + k_per_row(dtype) - 1) / k_per_row(dtype);
 }
+
+/// How the scales of a packed matrix lie along its k.
+struct ScaleBlocks {
+  int64_t rows = 0;   // scales of a column; 0: none
+  int64_t block = 0;  // of k; 0: one scale for all of it
+  int64_t phase = 0;  // of the first column within its block
+};
 
 struct PanelView {
   int64_t n = 0, k = 0, width = 0;
@@ -28,6 +41,20 @@ struct PanelView {
   int64_t num_segments = 0;
   int64_t panel_words = 0;  // 32-bit words from one panel to the next
   const uint32_t* words = nullptr;
+  const float* scales = nullptr;
+  ScaleBlocks scale_blocks;
+
+  /// Scales of a panel's columns for the run that begins at k.
+  const float* scales_at(int64_t panel, int64_t begin) const {
+    const int64_t row = scale_blocks.block == 0 ? 0 : (begin + scale_blocks.phase) / scale_blocks.block;
+    return scales + (panel * scale_blocks.rows + row) * width;
+  }
+  /// The end of the run that begins at `begin` of a segment that ends at `end`.
+  int64_t run_end(int64_t begin, int64_t end) const {
+    if (scale_blocks.block == 0) return end;
+    const int64_t left = scale_blocks.block - (begin + scale_blocks.phase) % scale_blocks.block;
+    return left < end - begin ? begin + left : end;
+  }
 
   int64_t num_panels() const { return width == 0 ? 0 : (n + width - 1) / width; }
 };
@@ -35,9 +62,10 @@ struct PanelView {
 /// The one door to PackedMatrix's storage.
 struct MatmulKernels {
   static PackedMatrix allocate(int64_t n, int64_t k, std::span<const int64_t> segments, DType dtype, int64_t width,
-                               WeightStore& store);
+                               const ScaleBlocks& scales, WeightStore& store);
   static PanelView view(const PackedMatrix& matrix);
   static uint32_t* words(PackedMatrix& matrix) { return matrix.storage_.as<uint32_t>(); }
+  static float* scales(PackedMatrix& matrix) { return matrix.scales_.as<float>(); }
 };
 
 /// Rows [0, m) in `count` tiles of nearly equal height, at most `max_rows` each: 7 rows are 4 + 3, not 6 + 1.

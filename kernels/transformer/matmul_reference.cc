@@ -3,7 +3,8 @@
 
 namespace helios {
 
-void matmul_reference(const float* x, int64_t m, int64_t k, const float* w, int64_t n, const float* bias, double* out) {
+void matmul_reference(const float* x, int64_t m, int64_t k, const double* w, int64_t n, const float* bias,
+                      double* out) {
   for (int64_t row = 0; row < m; ++row) {
     for (int64_t column = 0; column < n; ++column) {
       double sum = 0;

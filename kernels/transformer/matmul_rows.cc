@@ -28,7 +28,7 @@ void convert(const SourceRow& row, int64_t begin, int64_t end, DType stored, std
     return;
   }
   for (int64_t i = begin; i < end; ++i) {
-    const float value = load_element(row.data, row.dtype, i);
+    const float value = row.value(i);
     if (stored == DType::kBFloat16) {
       reinterpret_cast<uint16_t*>(to)[i - begin] = float_to_bf16(value);
     } else {
@@ -38,6 +38,8 @@ void convert(const SourceRow& row, int64_t begin, int64_t end, DType stored, std
 }
 
 }  // namespace
+
+bool PackedMatrix::holds_eight_bits() { return false; }
 
 RowsView MatmulRows::view(const PackedMatrix& matrix) {
   RowsView view;
@@ -58,6 +60,7 @@ RowsView MatmulRows::view(const PackedMatrix& matrix) {
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                                 std::span<const int64_t> segments, DType stored, WeightStore& store) {
   check_packing(k_begin, k_end, segments, stored, kRowsMaxSegments);
+  HELIOS_CHECK(!is_eight_bit(stored));
   const std::vector<SourceRow> rows = source_rows(parts);
   PackedMatrix matrix;
   matrix.n_ = static_cast<int64_t>(rows.size());

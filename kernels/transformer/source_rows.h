@@ -16,6 +16,14 @@ namespace helios {
 struct SourceRow {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
+  const float* scales = nullptr;  // null: none
+  int64_t scale_columns = 0;
+
+  /// The weight in column `i`: of a quantised one, rounded once.
+  float value(int64_t i) const {
+    const float stored = load_element(data, dtype, i);
+    return scales ? stored * scales[i / scale_columns] : stored;
+  }
 };
 
 /// The parts' rows one after another, as PackedMatrix::pack() stacks them.
@@ -24,7 +32,11 @@ inline std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
   for (const WeightRows& part : parts) {
     const auto* data = static_cast<const std::byte*>(part.data);
     const int64_t row_bytes = part.row_stride * static_cast<int64_t>(dtype_bytes(part.dtype));
-    for (int64_t r = 0; r < part.num_rows; ++r) rows.push_back({data + r * row_bytes, part.dtype});
+    HELIOS_CHECK((part.scales != nullptr) == is_eight_bit(part.dtype), static_cast<int>(part.dtype));
+    for (int64_t r = 0; r < part.num_rows; ++r) {
+      const float* scales = part.scales ? part.scales + r * part.scale_stride : nullptr;
+      rows.push_back({data + r * row_bytes, part.dtype, scales, part.scale_columns});
+    }
   }
   return rows;
 }

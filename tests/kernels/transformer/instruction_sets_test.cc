@@ -32,10 +32,17 @@ class OnlyTarget {
 
 bool fuses(int64_t target) { return (target & (HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_SSE4)) == 0; }
 
-std::vector<float> products(DType dtype, int64_t m, ThreadPool& pool) {
+/// `scale_columns` of 8-bit weights.
+std::vector<float> products(DType dtype, int64_t scale_columns, int64_t m, ThreadPool& pool) {
   const int64_t n = 70, k = 150;
   const std::vector<float> weights = random_floats(n * k, 1), x = random_floats(m * k, 2), bias = random_floats(n, 3);
-  const WeightRows rows{weights.data(), DType::kFloat32, n, k};
+  WeightRows rows{weights.data(), DType::kFloat32, n, k};
+  std::vector<uint8_t> codes;
+  const std::vector<float> scales(static_cast<size_t>(n * 5), 0.02f);
+  if (is_eight_bit(dtype)) {
+    for (int64_t i = 0; i < n * k; ++i) codes.push_back(static_cast<uint8_t>(i * 89 % 127 + i % 2 * 128));
+    rows = {codes.data(), dtype, n, k, scales.data(), 5, scale_columns};
+  }
   const std::vector<int64_t> segments = {0, 37, 75, 112, 150};
   testing::HostStore store(pool);
   const PackedMatrix w = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, dtype, store);  // for this target
@@ -82,8 +89,12 @@ std::vector<float> everything() {
   ThreadPool pool(2);
   std::vector<float> all;
   const auto add = [&](const std::vector<float>& part) { all.insert(all.end(), part.begin(), part.end()); };
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    for (const int64_t m : {1, 2, 7, 60}) add(products(dtype, m, pool));
+  for (const auto& [dtype, scale_columns] : {std::pair{DType::kFloat32, 0},
+                                             {DType::kBFloat16, 0},
+                                             {DType::kInt8, 150},
+                                             {DType::kFloat8E4M3, 150},
+                                             {DType::kFloat8E4M3, 32}}) {
+    for (const int64_t m : {1, 2, 7, 60}) add(products(dtype, scale_columns, m, pool));
   }
   add(row_operations(pool));
   add(attention(pool));

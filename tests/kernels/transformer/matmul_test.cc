@@ -2,8 +2,10 @@
 #include "kernels/transformer/matmul.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "kernels/base/aligned_buffer.h"
 #include "kernels/transformer/layers.h"
@@ -22,11 +24,11 @@ using testing::to_bf16;
 
 // Tolerance: k roundings of relative size 2^-24, each of a partial sum no larger than sum |x w|. Their signs are as
 // good as random, so they add up like sqrt(k), not k; twice that, and two more for the tree and the bias. A lost or
-// doubled term changes the result by about sum |x w| / k, which is hundreds of times more.
-double tolerance(const float* x, const float* w, int64_t k, double bias) {
+// doubled term changes the result by about sum |x w| / k, which is hundreds of times more. Scales are as good as terms.
+double tolerance(const float* x, const double* w, int64_t k, double bias) {
   double sum = std::fabs(bias);
   for (int64_t i = 0; i < k; ++i) sum += std::fabs(static_cast<double>(x[i]) * w[i]);
-  return (2 * std::sqrt(static_cast<double>(k)) + 2) * 0x1p-24 * sum;
+  return (2 * std::sqrt(static_cast<double>(k)) + 4) * 0x1p-24 * sum;
 }
 
 std::vector<int64_t> even_segments(int64_t k, int count) {
@@ -41,18 +43,90 @@ PackedMatrix pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_
   return PackedMatrix::pack(parts, k_begin, k_end, segments, stored, store);
 }
 
+/// A weight format: the element type, and for how many columns a scale holds.
+struct Format {
+  DType dtype;
+  int64_t scale_columns = 0;  // kWholeRow: a scale a row
+};
+constexpr int64_t kWholeRow = int64_t{1} << 40;
+
+/// Those without scales are all that the emulated device has.
+std::vector<Format> formats() {
+  return testing::cases_for_device<Format>({{DType::kFloat32},
+                                            {DType::kBFloat16},
+                                            {DType::kInt8, kWholeRow},
+                                            {DType::kFloat8E4M3, kWholeRow},
+                                            {DType::kInt8, 37},
+                                            {DType::kFloat8E4M3, 128}},
+                                           2);
+}
+
+/// A checkpoint's matrix [n, k] as it lies in its file.
+struct Source {
+  int64_t n, k;
+  Format format;
+  std::vector<std::byte> data;
+  std::vector<float> scales;   // [n, blocks]
+  std::vector<double> values;  // [n, k], what the packed matrix holds exactly
+
+  int64_t blocks() const { return (k + format.scale_columns - 1) / format.scale_columns; }
+  WeightRows rows(int64_t first, int64_t count) const {
+    WeightRows rows{data.data() + first * k * static_cast<int64_t>(dtype_bytes(format.dtype)), format.dtype, count, k};
+    if (format.scale_columns != 0) {
+      rows.scales = scales.data() + first * blocks();
+      rows.scale_stride = blocks();
+      rows.scale_columns = format.scale_columns;
+    }
+    return rows;
+  }
+};
+
+Source make_source(int64_t n, int64_t k, Format format, uint32_t seed = 5) {
+  Source s{n, k, format, {}, {}, {}};
+  s.data.resize(static_cast<size_t>(n * k) * dtype_bytes(format.dtype));
+  const std::vector<float> random = random_floats(n * k, seed);
+  if (format.scale_columns != 0) {
+    for (const float value : random_floats(n * s.blocks(), seed + 1)) s.scales.push_back(0.01f + std::fabs(value));
+  }
+  std::mt19937 bytes(seed + 2);
+  for (int64_t i = 0; i < n * k; ++i) {
+    const auto at = static_cast<size_t>(i) * dtype_bytes(format.dtype);
+    if (format.scale_columns != 0) {
+      auto byte = static_cast<uint8_t>(bytes());  // every code: subnormals, -128
+      if (format.dtype == DType::kFloat8E4M3 && e4m3_is_nan(byte)) byte = 0x7e;
+      s.data[at] = std::byte{byte};
+    } else if (format.dtype == DType::kBFloat16) {
+      const uint16_t bits = float_to_bf16(random[static_cast<size_t>(i)]);
+      std::memcpy(&s.data[at], &bits, sizeof bits);
+    } else {
+      std::memcpy(&s.data[at], &random[static_cast<size_t>(i)], sizeof(float));
+    }
+    double value = load_element(s.data.data(), format.dtype, i);
+    if (format.scale_columns != 0) {
+      value *= s.scales[static_cast<size_t>(i / k * s.blocks() + i % k / format.scale_columns)];
+    }
+    s.values.push_back(value);
+  }
+  return s;
+}
+
+PackedMatrix pack(const Source& source, int64_t k_begin, int64_t k_end, std::span<const int64_t> segments,
+                  ThreadPool& pool) {
+  const WeightRows rows = source.rows(0, source.n);
+  return pack(std::span(&rows, 1), k_begin, k_end, segments, source.format.dtype, pool);
+}
+
 struct Weights {
-  std::vector<float> values;  // [n, k], what the packed matrix holds exactly
+  std::vector<double> values;  // [n, k], what the packed matrix holds exactly
   PackedMatrix packed;
 };
 
-Weights make_weights(int64_t n, int64_t k, DType stored, std::span<const int64_t> segments, ThreadPool& pool,
-                     uint32_t seed = 5) {
-  Weights w;
-  w.values = stored == DType::kBFloat16 ? random_bf16_floats(n * k, seed) : random_floats(n * k, seed);
-  const WeightRows rows{w.values.data(), DType::kFloat32, n, k};
-  w.packed = pack(std::span(&rows, 1), 0, k, segments, stored, pool);
-  return w;
+Weights make_weights(int64_t n, int64_t k, Format format, std::span<const int64_t> segments, ThreadPool& pool) {
+  const Source source = make_source(n, k, format);
+  return {source.values, pack(source, 0, k, segments, pool)};
+}
+Weights make_weights(int64_t n, int64_t k, DType dtype, std::span<const int64_t> segments, ThreadPool& pool) {
+  return make_weights(n, k, Format{dtype}, segments, pool);
 }
 
 /// out [m, n] dense; scratch exactly as long as promised, guarded.
@@ -77,13 +151,13 @@ struct Shape {
   int segments;
 };
 
-class MatmulShapes : public ::testing::TestWithParam<std::tuple<DType, Shape, int>> {};
+class MatmulShapes : public ::testing::TestWithParam<std::tuple<Format, Shape, int>> {};
 
 TEST_P(MatmulShapes, MeetFloat64) {
-  const auto [dtype, shape, threads] = GetParam();
+  const auto [format, shape, threads] = GetParam();
   ThreadPool pool(threads);
   const auto [m, n, k, segments] = shape;
-  const Weights w = make_weights(n, k, dtype, even_segments(k, segments), pool);
+  const Weights w = make_weights(n, k, format, even_segments(k, segments), pool);
   const std::vector<float> x = random_floats(m * (k + 5), 7), bias = random_floats(n, 9);
   std::vector<float> dense_x(m * k);
   for (int64_t r = 0; r < m; ++r) std::copy_n(&x[r * (k + 5)], k, &dense_x[r * k]);
@@ -100,7 +174,7 @@ TEST_P(MatmulShapes, MeetFloat64) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, MatmulShapes,
-    ::testing::Combine(::testing::Values(DType::kFloat32, DType::kBFloat16),
+    ::testing::Combine(::testing::ValuesIn(formats()),
                        ::testing::Values(Shape{1, 1, 1, 1}, Shape{3, 2, 3, 1}, Shape{1, 515, 43, 2},
                                          Shape{2, 33, 64, 1}, Shape{5, 31, 1, 4}, Shape{6, 17, 43, 8},
                                          Shape{7, 515, 129, 1}, Shape{13, 64, 300, 2}, Shape{29, 100, 777, 4},
@@ -109,11 +183,11 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::ValuesIn(testing::cases_for_device<int>({1, 2, 3}, 1))));
 
 TEST(Matmul, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+  for (const Format& format : formats()) {
     for (const int segments : {1, 8}) {
       ThreadPool one(1), two(2), five(5);
       const int64_t n = 515, k = testing::kEmulatedDevice ? 83 : 603, most = testing::kEmulatedDevice ? 7 : 40;
-      const Weights w = make_weights(n, k, dtype, even_segments(k, segments), one);
+      const Weights w = make_weights(n, k, format, even_segments(k, segments), one);
       const std::vector<float> x = random_floats(most * k, 11), bias = random_floats(n, 12);
       std::vector<float> alone(most * n);
       for (int64_t r = 0; r < most; ++r) {
@@ -134,33 +208,36 @@ TEST(Matmul, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
 TEST(Matmul, X1_LargeBatchesGiveTheBitsOfSmallOnes) {
   ThreadPool one(1), two(2);
   const int64_t n = 70, k = 1030, m = 500;
-  const Weights w = make_weights(n, k, DType::kBFloat16, even_segments(k, 4), one);
   const std::vector<float> x = random_floats(m * k, 13);
-  const std::vector<float> all = run_matmul(w.packed, x.data(), k, m, nullptr, two);
-  for (const int64_t r : {0, 1, 191, 192, 193, 384, 499}) {
-    const std::vector<float> row = run_matmul(w.packed, &x[r * k], k, 1, nullptr, one);
-    ASSERT_EQ(bits_of(row.data(), n), bits_of(&all[r * n], n)) << r;
+  for (const Format& format : formats()) {
+    const Weights w = make_weights(n, k, format, even_segments(k, 4), one);
+    const std::vector<float> all = run_matmul(w.packed, x.data(), k, m, nullptr, two);
+    for (const int64_t r : {0, 1, 191, 192, 193, 384, 499}) {
+      const std::vector<float> row = run_matmul(w.packed, &x[r * k], k, 1, nullptr, one);
+      ASSERT_EQ(bits_of(row.data(), n), bits_of(&all[r * n], n)) << r;
+    }
   }
 }
 
 /// A rank at TP `world` owns 8 / world of the eight segments; add_partials is the rest of the tree.
 TEST(Matmul, X1_RanksThatOwnSubtreesAgreeWithOneMatrix) {
   ThreadPool pool(2);
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    for (const int64_t k : {344, 43, 5}) {  // 43: segments of 5 and 6; 5: empty segments among them
+  for (const Format& format : formats()) {
+    // 344: blocks of scales cross segments and shards; 43: segments of 5 and 6; 5: empty segments among them
+    for (const int64_t k : {344, 43, 5}) {
       const int64_t n = 72, m = 9;
       const std::vector<int64_t> bounds = even_segments(k, 8);
-      const Weights whole = make_weights(n, k, dtype, bounds, pool);
+      const Source source = make_source(n, k, format);
+      const PackedMatrix whole = pack(source, 0, k, bounds, pool);
       const std::vector<float> x = random_floats(m * k, 14);
-      const std::vector<float> expected = run_matmul(whole.packed, x.data(), k, m, nullptr, pool);
+      const std::vector<float> expected = run_matmul(whole, x.data(), k, m, nullptr, pool);
       for (const int world : {2, 4, 8}) {
         std::vector<float> partials;
         for (int rank = 0; rank < world; ++rank) {
           const int64_t begin = bounds[8 / world * rank], end = bounds[8 / world * (rank + 1)];
           std::vector<int64_t> own;
           for (int s = 8 / world * rank; s <= 8 / world * (rank + 1); ++s) own.push_back(bounds[s] - begin);
-          const WeightRows rows{whole.values.data(), DType::kFloat32, n, k};
-          const PackedMatrix shard = pack(std::span(&rows, 1), begin, end, own, dtype, pool);
+          const PackedMatrix shard = pack(source, begin, end, own, pool);
           const std::vector<float> part = run_matmul(shard, x.data() + begin, k, m, nullptr, pool);
           partials.insert(partials.end(), part.begin(), part.end());
         }
@@ -177,17 +254,19 @@ TEST(Matmul, X1_RanksThatOwnSubtreesAgreeWithOneMatrix) {
 TEST(Matmul, X1_ShardingColumnsChangesNoBit) {
   ThreadPool pool(2);
   const int64_t n = 96, k = 201, m = 7;
-  const Weights whole = make_weights(n, k, DType::kBFloat16, even_segments(k, 1), pool);
+  const std::vector<int64_t> segments = {0, k};
   const std::vector<float> x = random_floats(m * k, 15);
-  const std::vector<float> expected = run_matmul(whole.packed, x.data(), k, m, nullptr, pool);
-  for (const int64_t begin : {0, 5, 48, 95}) {
-    const int64_t width = std::min<int64_t>(n - begin, 37);
-    const WeightRows rows{&whole.values[begin * k], DType::kFloat32, width, k};
-    const std::vector<int64_t> segments = {0, k};
-    const PackedMatrix shard = pack(std::span(&rows, 1), 0, k, segments, DType::kBFloat16, pool);
-    const std::vector<float> out = run_matmul(shard, x.data(), k, m, nullptr, pool);
-    for (int64_t r = 0; r < m; ++r) {
-      ASSERT_EQ(bits_of(&out[r * width], width), bits_of(&expected[r * n + begin], width));
+  for (const Format& format : formats()) {
+    const Source whole = make_source(n, k, format);
+    const std::vector<float> expected = run_matmul(pack(whole, 0, k, segments, pool), x.data(), k, m, nullptr, pool);
+    for (const int64_t begin : {0, 5, 48, 95}) {
+      const int64_t width = std::min<int64_t>(n - begin, 37);
+      const WeightRows rows = whole.rows(begin, width);
+      const PackedMatrix shard = pack(std::span(&rows, 1), 0, k, segments, format.dtype, pool);
+      const std::vector<float> out = run_matmul(shard, x.data(), k, m, nullptr, pool);
+      for (int64_t r = 0; r < m; ++r) {
+        ASSERT_EQ(bits_of(&out[r * width], width), bits_of(&expected[r * n + begin], width));
+      }
     }
   }
 }
@@ -294,6 +373,54 @@ TEST(PackedMatrix, StacksPartsOfDifferentTypesAndTakesTheirColumns) {
   }
 }
 
+// A quarter of BF16's bytes and a half of FP32's are what quantised weights are for; every code is exact.
+TEST(PackedMatrix, EightBitWeightsStayBytesAndEveryCodeIsReadBack) {
+  if (!PackedMatrix::holds_eight_bits()) GTEST_SKIP() << "this device multiplies no 8-bit weights";
+  ThreadPool pool(2);
+  for (const DType dtype : {DType::kInt8, DType::kFloat8E4M3}) {
+    const int64_t n = 256, k = 64;
+    std::vector<uint8_t> codes(static_cast<size_t>(n * k), 0);
+    for (int64_t r = 0; r < n; ++r) {
+      codes[static_cast<size_t>(r * k + r % k)] = static_cast<uint8_t>(r % 128 == 127 ? r - 1 : r);
+    }
+    const std::vector<float> scales(static_cast<size_t>(n), 0.375f);
+    WeightRows rows{codes.data(), dtype, n, k};
+    rows.scales = scales.data(), rows.scale_stride = 1, rows.scale_columns = k;
+    const std::vector<int64_t> segments = {0, k};
+    const PackedMatrix packed = pack(std::span(&rows, 1), 0, k, segments, dtype, pool);
+    EXPECT_EQ(packed.bytes(), n * k + n * 4);
+    const std::vector<float> ones(static_cast<size_t>(k), 1.0f);
+    const std::vector<float> out = run_matmul(packed, ones.data(), k, 1, nullptr, pool);
+    for (int64_t r = 0; r < n; ++r) {
+      const uint8_t code = codes[static_cast<size_t>(r * k + r % k)];
+      const int magnitude = code & 0x7f, exponent = std::max(magnitude >> 3, 1), lead = magnitude >> 3 ? 8 : 0;
+      const double value = dtype == DType::kInt8
+                               ? static_cast<int8_t>(code)
+                               : std::ldexp(lead + magnitude % 8, exponent - 10) * (code & 0x80 ? -1 : 1);
+      ASSERT_EQ(out[static_cast<size_t>(r)], value * 0.375) << "code " << int{code};
+    }
+  }
+}
+
+// Parts that no format fits together are dequantised, each weight rounded once.
+TEST(PackedMatrix, QuantisedPartsAmongOthersBecomeFp32) {
+  ThreadPool pool(1);
+  const int64_t k = 40;
+  const Source a = make_source(3, k, {DType::kInt8, 16}), b = make_source(5, k, {DType::kFloat32});
+  const std::vector<WeightRows> parts = {a.rows(0, 3), b.rows(0, 5)};
+  const PackedMatrix packed = pack(parts, 7, k, even_segments(k - 7, 1), DType::kFloat32, pool);
+  std::vector<float> identity(static_cast<size_t>((k - 7) * (k - 7)), 0.0f);
+  for (int64_t i = 0; i < k - 7; ++i) identity[static_cast<size_t>(i * (k - 7) + i)] = 1.0f;
+  const std::vector<float> out = run_matmul(packed, identity.data(), k - 7, k - 7, nullptr, pool);
+  for (int64_t i = 0; i < k - 7; ++i) {
+    for (int64_t c = 0; c < 8; ++c) {
+      const double value = c < 3 ? a.values[static_cast<size_t>(c * k + 7 + i)]
+                                 : b.values[static_cast<size_t>((c - 3) * k + 7 + i)];
+      ASSERT_EQ(out[static_cast<size_t>(i * 8 + c)], static_cast<float>(value)) << i << "," << c;
+    }
+  }
+}
+
 TEST(PackedMatrix, RoundsWiderSourcesToNearestEven) {
   ThreadPool pool(1);
   const std::vector<float> w = {1.0f + 0x1p-8f, 1.0f + 3 * 0x1p-8f, 1.0f + 0x1.1p-8f, -(1.0f + 0x1p-8f)};
@@ -311,9 +438,8 @@ TEST(Matmul, NothingToDoIsDone) {
   AlignedBuffer scratch(static_cast<size_t>(matmul_scratch_bytes(w.packed, 4, 2)));
   matmul({nullptr, 8, &w.packed, nullptr, nullptr, 20, count_of(0), 0, 4}, scratch.data(), pool);
   // A rank that owns no column of k at all contributes +0, plus the bias.
-  const WeightRows rows{w.values.data(), DType::kFloat32, 20, 8};
   const std::vector<int64_t> empty = {0, 0, 0};
-  const PackedMatrix nothing = pack(std::span(&rows, 1), 3, 3, empty, DType::kBFloat16, pool);
+  const PackedMatrix nothing = pack(make_source(20, 8, {DType::kBFloat16}), 3, 3, empty, pool);
   const std::vector<float> bias = random_floats(20, 20);
   const std::vector<float> x(8, std::numeric_limits<float>::quiet_NaN());
   EXPECT_EQ(run_matmul(nothing, x.data(), 8, 1, bias.data(), pool), bias);
