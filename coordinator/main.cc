@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include <fmt/format.h>
@@ -172,14 +173,14 @@ int drain(StopSignals& signals, Api& api, HttpServer& server, Engine& engine, st
 }
 
 int serve(const CoordinatorConfig& config, StopSignals& signals) {
-  Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::load(config.model_dir);
-  if (!tokenizer) return complain(tokenizer.error(), 1);
   Result<GenerationDefaults> defaults = load_generation_defaults(config.model_dir);
   if (!defaults) return complain(defaults.error(), 1);
   Result<ChatTemplates> chat_templates = load_chat_templates(config);
   if (!chat_templates) return complain(chat_templates.error(), 1);
   const Result<OutputFormat> output_format = load_output_format(config, *chat_templates);
   if (!output_format) return complain(output_format.error(), 2);
+  // A vocabulary takes as long to read as a small model's weights: the ranks need not wait for it.
+  auto loading = std::async(std::launch::async, [&config] { return Tokenizer::load(config.model_dir); });
   Result<std::string> endpoint = bind_endpoint(config.rank_endpoint);
   if (!endpoint) return complain(endpoint.error(), 1);
 
@@ -190,6 +191,8 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   engine_settings.rank_endpoint = *endpoint;
   Result<std::unique_ptr<Engine>> engine = Engine::start(std::move(engine_settings), &metrics);
   if (!engine) return complain(engine.error(), 1);
+  Result<std::shared_ptr<const Tokenizer>> tokenizer = loading.get();
+  if (!tokenizer) return complain(tokenizer.error(), 1);
   const ProtocolLimits limits{.max_choices = static_cast<int64_t>(config.max_waiting)};
   Api api({**tokenizer, **engine, metrics, *defaults, served_model(config), limits, *chat_templates, *output_format,
            config.reasoning_content, config.prompt_tokens_details});

@@ -25,6 +25,14 @@
 
 namespace helios {
 
+/// Copies of what lies in mapped memory, for less than touching its pages once costs. Thread: any, several at a time.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  /// Copies the bytes at `from` to `to`.
+  virtual void copy(const void* from, size_t bytes, void* to) const = 0;
+};
+
 /// Rows [0, num_rows) of a row-major [*, row_stride] checkpoint matrix, starting at `data`.
 struct WeightRows {
   const void* data = nullptr;
@@ -35,6 +43,7 @@ struct WeightRows {
   const float* scales = nullptr;
   int64_t scale_stride = 0;
   int64_t scale_columns = 0;
+  const ByteSource* source = nullptr;  // of `data`; null: read it in place
 };
 
 /// Scales that change along k do so every 1 to kMaxScaleColumns columns; a scale of the whole row has no such limit.

@@ -2,6 +2,7 @@
 // loader's, with its pool.
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "common/base/check.h"
 #include "kernels/transformer/matmul_cpu.h"
@@ -82,6 +83,81 @@ void pack_column(const PanelView& view, uint32_t* column, const SourceRow& row, 
   }
 }
 
+/// Pairs of BF16 weights that storage rows take as they are: a cache line of every source row at a time, so that
+/// neither side is visited twice.
+void copy_pairs(const SourceRow* rows, int64_t columns, int64_t first_k, int64_t pairs, int64_t width, uint32_t* to) {
+  constexpr int64_t kPairs = 16;
+  for (int64_t p = 0; p < pairs; p += kPairs) {
+    const int64_t count = std::min(kPairs, pairs - p);
+    for (int64_t c = 0; c < columns; ++c) {
+      uint32_t line[kPairs];
+      std::memcpy(line, static_cast<const uint16_t*>(rows[c].data) + first_k + 2 * p, static_cast<size_t>(count) * 4);
+      for (int64_t i = 0; i < count; ++i) to[(p + i) * width + c] = line[i];
+    }
+  }
+}
+
+/// A panel of BF16 rows, kept as BF16.
+void copy_panel(const PanelView& view, const SourceRow* rows, int64_t columns, int64_t k_begin, uint32_t* to) {
+  for (int64_t s = 0; s < view.num_segments; ++s) {
+    const int64_t begin = view.segments[s], length = view.segments[s + 1] - begin;
+    copy_pairs(rows, columns, k_begin + begin, length / 2, view.width, to);
+    to += length / 2 * view.width;
+    if (length % 2 == 0) continue;
+    for (int64_t c = 0; c < columns; ++c) {
+      to[c] = static_cast<const uint16_t*>(rows[c].data)[k_begin + begin + length - 1];
+    }
+    to += view.width;
+  }
+}
+
+/// A panel's rows copied from where they are expensive to read; the others as they are.
+class StagedRows {
+ public:
+  /// Columns [k_begin, k_end) of `rows`. Rows that follow each other in memory are copied at once.
+  const SourceRow* stage(const SourceRow* rows, int64_t count, int64_t k_begin, int64_t k_end) {
+    rows_.assign(rows, rows + count);
+    const auto stride = static_cast<size_t>(k_end) * sizeof(float);  // of the widest type
+    bytes_.resize(static_cast<size_t>(count) * stride);
+    for (int64_t r = 0, end = 0; r < count; r = end) {
+      const auto element = static_cast<int64_t>(dtype_bytes(rows[r].dtype));
+      const auto* from = static_cast<const std::byte*>(rows[r].data);
+      std::byte* to = bytes_.data() + static_cast<size_t>(r) * stride;
+      for (end = r + 1; end < count && k_begin == 0 && follows(rows[r], rows[end], (end - r) * k_end * element);) ++end;
+      if (!rows[r].source) continue;
+      rows[r].source->copy(from + k_begin * element, static_cast<size_t>((end - r) * k_end - k_begin) * element,
+                           to + k_begin * element);
+      for (int64_t i = r; i < end; ++i) rows_[i].data = to + (i - r) * k_end * element;
+    }
+    return rows_.data();
+  }
+
+ private:
+  static bool follows(const SourceRow& first, const SourceRow& row, int64_t bytes) {
+    return row.source == first.source && row.dtype == first.dtype &&
+           row.data == static_cast<const std::byte*>(first.data) + bytes;
+  }
+  std::vector<SourceRow> rows_;
+  std::vector<std::byte> bytes_;
+};
+
+/// A panel of `columns` rows. `scales`: the panel's, where it has any.
+void pack_panel(const PanelView& view, const SourceRow* rows, int64_t columns, int64_t k_begin, uint32_t* to,
+                float* scales) {
+  const auto is_kept = [&view](const SourceRow& row) { return row.dtype == view.dtype; };
+  if (view.dtype == DType::kBFloat16 && std::all_of(rows, rows + columns, is_kept)) {
+    return copy_panel(view, rows, columns, k_begin, to);
+  }
+  for (int64_t c = 0; c < columns; ++c) {
+    if (is_eight_bit(view.dtype)) {
+      pack_bytes(view, reinterpret_cast<std::byte*>(to) + c, static_cast<const std::byte*>(rows[c].data) + k_begin);
+      pack_scales(view, scales + c, rows[c], k_begin);
+    } else {
+      pack_column(view, to + c, rows[c], k_begin);
+    }
+  }
+}
+
 }  // namespace
 
 PackedMatrix MatmulKernels::allocate(int64_t n, int64_t k, std::span<const int64_t> segments, DType dtype,
@@ -138,16 +214,12 @@ PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_beg
   uint32_t* words = MatmulKernels::words(matrix);
   float* const all_scales = MatmulKernels::scales(matrix);
   store.pool().parallel_for(view.num_panels(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t column = begin * view.width; column < std::min(end * view.width, n); ++column) {
-      const int64_t panel = column / view.width, within = column % view.width;
-      uint32_t* const top = words + panel * view.panel_words;
-      if (is_eight_bit(stored)) {
-        pack_bytes(view, reinterpret_cast<std::byte*>(top) + within,
-                   static_cast<const std::byte*>(rows[column].data) + k_begin);
-        pack_scales(view, all_scales + panel * scales.rows * view.width + within, rows[column], k_begin);
-      } else {
-        pack_column(view, top + within, rows[column], k_begin);
-      }
+    StagedRows staged;
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t first = panel * view.width, columns = std::min(view.width, n - first);
+      const SourceRow* const from = staged.stage(rows.data() + first, columns, k_begin, k_end);
+      pack_panel(view, from, columns, k_begin, words + panel * view.panel_words,
+                 all_scales + panel * scales.rows * view.width);
     }
   });
   return matrix;

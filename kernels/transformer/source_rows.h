@@ -18,6 +18,7 @@ struct SourceRow {
   DType dtype = DType::kFloat32;
   const float* scales = nullptr;  // null: none
   int64_t scale_columns = 0;
+  const ByteSource* source = nullptr;
 
   /// The weight in column `i`: of a quantised one, rounded once.
   float value(int64_t i) const {
@@ -35,7 +36,7 @@ inline std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
     HELIOS_CHECK((part.scales != nullptr) == is_eight_bit(part.dtype), static_cast<int>(part.dtype));
     for (int64_t r = 0; r < part.num_rows; ++r) {
       const float* scales = part.scales ? part.scales + r * part.scale_stride : nullptr;
-      rows.push_back({data + r * row_bytes, part.dtype, scales, part.scale_columns});
+      rows.push_back({data + r * row_bytes, part.dtype, scales, part.scale_columns, part.source});
     }
   }
   return rows;

@@ -27,7 +27,10 @@ Checkpoint::Checkpoint(Checkpoint&& other) noexcept
       realigned_(std::move(other.realigned_)) {}
 
 Checkpoint::~Checkpoint() {
-  for (const Mapping& m : mappings_) munmap(m.data, m.bytes);
+  for (const Mapping& m : mappings_) {
+    munmap(m.data, m.bytes);
+    if (m.file >= 0) close(m.file);
+  }
 }
 
 TensorView Checkpoint::floats(const std::string& name, const std::vector<int64_t>& shape) {
@@ -53,6 +56,22 @@ TensorView Checkpoint::floats(const std::string& name, const std::vector<int64_t
     view.data = realigned_.back().data();
   }
   return view;
+}
+
+void Checkpoint::copy(const void* from, size_t bytes, void* to) const {
+  const auto* at = static_cast<const std::byte*>(from);
+  auto* out = static_cast<std::byte*>(to);
+  for (const Mapping& m : mappings_) {
+    const auto* begin = static_cast<const std::byte*>(m.data);
+    if (m.file < 0 || at < begin || at + bytes > begin + m.bytes) continue;
+    while (bytes > 0) {
+      const ssize_t count = pread(m.file, out, bytes, at - begin);
+      if (count <= 0) break;  // then the mapping says what is wrong
+      at += count, out += count, bytes -= static_cast<size_t>(count);
+    }
+    break;
+  }
+  if (bytes > 0) std::memcpy(out, at, bytes);
 }
 
 void Checkpoint::release(const std::string& name) {

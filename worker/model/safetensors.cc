@@ -263,11 +263,11 @@ void Checkpoint::add_file(const std::string& path, const std::map<std::string, s
   const size_t bytes = regular ? static_cast<size_t>(info.st_size) : 0;
   void* data = bytes > 0 ? mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
   const int map_errno = errno;
-  ::close(fd);
+  if (data == MAP_FAILED) ::close(fd);
   if (!regular) fail(path, "not a regular file");
   if (bytes == 0) fail(path, "0 bytes are too few for a safetensors file");
   if (data == MAP_FAILED) fail(path, std::string("cannot map: ") + std::strerror(map_errno));
-  mappings_.push_back({data, bytes});
+  mappings_.push_back({data, bytes, fd});
   const auto* base = static_cast<const std::byte*>(data);
   for (HeaderEntry& e : parse_safetensors_header(base, bytes, path)) {
     if (weight_map) {

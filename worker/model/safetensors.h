@@ -14,6 +14,7 @@
 
 #include "kernels/base/aligned_buffer.h"
 #include "kernels/base/dtype.h"
+#include "kernels/transformer/matmul.h"
 #include "worker/model/load_error.h"
 
 namespace helios {
@@ -38,11 +39,11 @@ struct TensorView {
   std::vector<int64_t> shape;
 };
 
-class Checkpoint {
+class Checkpoint : public ByteSource {
  public:
   /// Opens model.safetensors, or the shards that model.safetensors.index.json names. Throws LoadError.
   static Checkpoint open(const std::string& model_dir);
-  ~Checkpoint();
+  ~Checkpoint() override;
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) = delete;
 
@@ -51,6 +52,8 @@ class Checkpoint {
   /// The tensor, which must be F32, BF16 or F16 and have exactly this shape. Throws LoadError.
   TensorView floats(const std::string& name, const std::vector<int64_t>& shape);
 
+  /// Reads from the file, so that no page of it is mapped; or from memory, where `from` is in no file.
+  void copy(const void* from, size_t bytes, void* to) const override;
   /// Gives the tensor's pages back; they are read again from the file when touched.
   void release(const std::string& name);
 
@@ -58,6 +61,7 @@ class Checkpoint {
   struct Mapping {
     void* data = nullptr;
     size_t bytes = 0;
+    int file = -1;  // open; -1: none
   };
   Checkpoint() = default;
   void add_file(const std::string& path, const std::map<std::string, std::string>* weight_map, const std::string& file);

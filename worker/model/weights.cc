@@ -144,7 +144,8 @@ class Loader {
                                slice.rows.begin * stride * static_cast<int64_t>(dtype_bytes(t.dtype)),
                        .dtype = t.dtype,
                        .num_rows = slice.rows.size(),
-                       .row_stride = stride});
+                       .row_stride = stride,
+                       .source = &checkpoint_});
       if (t.dtype != DType::kBFloat16 && !bfloat16_) stored = DType::kFloat32;
     }
     int64_t rows = 0;

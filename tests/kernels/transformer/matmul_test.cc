@@ -373,6 +373,43 @@ TEST(PackedMatrix, StacksPartsOfDifferentTypesAndTakesTheirColumns) {
   }
 }
 
+/// The bytes lie elsewhere: where the matrix seems to be is nothing.
+class Elsewhere final : public ByteSource {
+ public:
+  Elsewhere(const std::byte* seen, const std::byte* real) : seen_(seen), real_(real) {}
+  void copy(const void* from, size_t bytes, void* to) const override {
+    std::memcpy(to, real_ + (static_cast<const std::byte*>(from) - seen_), bytes);
+  }
+
+ private:
+  const std::byte* seen_;
+  const std::byte* real_;
+};
+
+TEST(PackedMatrix, ReadsRowsThroughTheirSource) {
+  if (!PackedMatrix::holds_eight_bits()) GTEST_SKIP() << "this device reads rows in place";
+  ThreadPool pool(2);
+  const int64_t n = 75, k = 66;
+  const std::vector<float> x = random_floats(2 * k, 41);
+  for (const Format format : formats()) {
+    const Source source = make_source(n, k, format);
+    const std::vector<std::byte> nothing(source.data.size());
+    const Elsewhere elsewhere(nothing.data(), source.data.data());
+    WeightRows rows = source.rows(0, n);
+    rows.data = nothing.data();
+    rows.source = &elsewhere;
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, k}, {0, 31}, {13, 64}}) {
+      const std::vector<int64_t> segments = even_segments(end - begin, 2);
+      const PackedMatrix copied = pack(std::span(&rows, 1), begin, end, segments, format.dtype, pool);
+      const std::vector<float> got = run_matmul(copied, x.data(), k, 2, nullptr, pool);
+      const std::vector<float> want =
+          run_matmul(pack(source, begin, end, segments, pool), x.data(), k, 2, nullptr, pool);
+      EXPECT_EQ(bits_of(got.data(), 2 * n), bits_of(want.data(), 2 * n))
+          << static_cast<int>(format.dtype) << " columns " << begin << " to " << end;
+    }
+  }
+}
+
 // A quarter of BF16's bytes and a half of FP32's are what quantised weights are for; every code is exact.
 TEST(PackedMatrix, EightBitWeightsStayBytesAndEveryCodeIsReadBack) {
   if (!PackedMatrix::holds_eight_bits()) GTEST_SKIP() << "this device multiplies no 8-bit weights";

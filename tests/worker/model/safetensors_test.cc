@@ -191,6 +191,11 @@ TEST_F(CheckpointTest, FloatsChecksShapeAndType) {
   EXPECT_THROW(checkpoint.floats("g", {1}), LoadError);
   checkpoint.release("f");
   EXPECT_EQ(*static_cast<const float*>(checkpoint.floats("f", {1, 1}).data), 1.5f) << "released pages come back";
+  float copied = 0;
+  checkpoint.copy(checkpoint.floats("f", {1, 1}).data, sizeof copied, &copied);
+  EXPECT_EQ(copied, 1.5f);
+  checkpoint.copy(&value, sizeof copied, &copied);
+  EXPECT_EQ(copied, 1.5f) << "what is in no file is read from memory";
 }
 
 TEST_F(CheckpointTest, ATensorAtAnOddAddressIsReadAligned) {
