@@ -13,6 +13,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/transformer/attention_cpu.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -122,11 +123,30 @@ void RopeAndCacheRow(const RopeAndCacheArgs& args, int64_t row) {
   }
 }
 
+/// A block's keys or values that are needed next, fetched piece by piece while others are multiplied. Blocks lie
+/// anywhere, and the hardware would notice each only once it is being read.
+class Ahead {
+ public:
+  /// `floats` from `from`, in `pieces` steps. Null: nothing.
+  Ahead(const float* from, int64_t floats, int64_t pieces)
+      : at_(reinterpret_cast<const char*>(from)),
+        end_(from ? at_ + floats * 4 : at_),
+        lines_((floats * 4 / 64 + pieces - 1) / pieces) {}
+  HWY_INLINE void Fetch() {
+    for (int64_t line = 0; line < lines_ && at_ < end_; ++line, at_ += 64) hwy::Prefetch(at_);
+  }
+
+ private:
+  const char* at_;
+  const char* end_;
+  int64_t lines_;
+};
+
 /// c[q][0, n vectors) = c * start[q] + sum over i in [begin, end) of a[q][i] * b[i * b_stride + column]; kZero: from
 /// zero.
 template <int kQueries, int kCount, bool kZero, class D>
 HWY_INLINE void Accumulate(D d, const float* const* a, const float* HWY_RESTRICT b, int64_t b_stride, int64_t begin,
-                           int64_t end, const float* start, float* const* c, int64_t column) {
+                           int64_t end, const float* start, float* const* c, int64_t column, Ahead& ahead) {
   using V = hn::Vec<D>;
   const int64_t lanes = static_cast<int64_t>(hn::MaxLanes(d));
   V sums[kQueries][kCount];
@@ -140,6 +160,7 @@ HWY_INLINE void Accumulate(D d, const float* const* a, const float* HWY_RESTRICT
     }
   }
   for (int64_t i = begin; i < end; ++i) {
+    ahead.Fetch();
     V right[kCount];
 #pragma GCC unroll 4
     for (int v = 0; v < kCount; ++v) right[v] = hn::LoadU(d, b + i * b_stride + column + v * lanes);
@@ -160,20 +181,20 @@ HWY_INLINE void Accumulate(D d, const float* const* a, const float* HWY_RESTRICT
 /// Accumulate() over `columns` columns: four vectors at a time, then one, then single elements.
 template <int kQueries, bool kZero>
 HWY_NOINLINE void Product(const float* const* a, const float* b, int64_t b_stride, int64_t begin, int64_t end,
-                          const float* start, float* const* c, int64_t columns) {
+                          const float* start, float* const* c, int64_t columns, Ahead ahead) {
   const F32 d;
   int64_t column = 0;
   for (; column + kVecs * kLanes <= columns; column += kVecs * kLanes) {
-    Accumulate<kQueries, kVecs, kZero>(d, a, b, b_stride, begin, end, start, c, column);
+    Accumulate<kQueries, kVecs, kZero>(d, a, b, b_stride, begin, end, start, c, column, ahead);
   }
   for (; column + 2 * kLanes <= columns; column += 2 * kLanes) {
-    Accumulate<kQueries, 2, kZero>(d, a, b, b_stride, begin, end, start, c, column);
+    Accumulate<kQueries, 2, kZero>(d, a, b, b_stride, begin, end, start, c, column, ahead);
   }
   for (; column + kLanes <= columns; column += kLanes) {
-    Accumulate<kQueries, 1, kZero>(d, a, b, b_stride, begin, end, start, c, column);
+    Accumulate<kQueries, 1, kZero>(d, a, b, b_stride, begin, end, start, c, column, ahead);
   }
   for (; column < columns; ++column) {
-    Accumulate<kQueries, 1, kZero>(One(), a, b, b_stride, begin, end, start, c, column);
+    Accumulate<kQueries, 1, kZero>(One(), a, b, b_stride, begin, end, start, c, column, ahead);
   }
 }
 
@@ -214,10 +235,12 @@ float FoldScores(float* HWY_RESTRICT scores, Visible visible, float scale, float
   return keep;
 }
 
-/// One block for queries [at, at + kQueries), all of which see the same part of it.
+/// One block for queries [at, at + kQueries), all of which see the same part of it. `next`: keys that follow, or null.
 template <int kQueries>
 HWY_INLINE void FoldBlock(const AttentionShape& shape, const Query* queries, int64_t at, Visible visible,
-                          const float* keys, const float* values, const PassBuffers& buffers) {
+                          const float* keys, const float* values, const float* next, const PassBuffers& buffers) {
+  // Those who come later find all of it in the cache.
+  const int64_t floats = at == 0 ? shape.head_dim * kKvBlockSize : 0;
   const float* q[kQueries];
   const float* weights[kQueries];
   float* scores[kQueries];
@@ -228,15 +251,18 @@ HWY_INLINE void FoldBlock(const AttentionShape& shape, const Query* queries, int
     weights[j] = scores[j] = buffers.scores + (at + j) * kKvBlockSize;
     sums[j] = buffers.values + (at + j) * padded_dim(shape.head_dim);
   }
-  Product<kQueries, true>(q, keys, kKvBlockSize, 0, shape.head_dim, nullptr, scores, kKvBlockSize);
+  Product<kQueries, true>(q, keys, kKvBlockSize, 0, shape.head_dim, nullptr, scores, kKvBlockSize,
+                          Ahead(values, floats, shape.head_dim));
   for (int j = 0; j < kQueries; ++j) {
     keep[j] = FoldScores(scores[j], visible, shape.scale, buffers.max[at + j], buffers.mass[at + j]);
   }
-  Product<kQueries, false>(weights, values, shape.head_dim, visible.begin, visible.end, keep, sums, shape.head_dim);
+  const int64_t passes = (shape.head_dim + kVecs * kLanes - 1) / (kVecs * kLanes);
+  Product<kQueries, false>(weights, values, shape.head_dim, visible.begin, visible.end, keep, sums, shape.head_dim,
+                           Ahead(next, floats, passes * (visible.end - visible.begin)));
 }
 
 void FoldBlockForAll(const AttentionShape& shape, const Query* queries, int64_t count, int32_t index, const float* keys,
-                     const float* values, const PassBuffers& buffers) {
+                     const float* values, const float* next, const PassBuffers& buffers) {
   for (int64_t at = 0; at < count;) {
     const Visible visible(queries[at], index);
     int64_t same = 1;
@@ -244,13 +270,13 @@ void FoldBlockForAll(const AttentionShape& shape, const Query* queries, int64_t 
     if (visible.begin >= visible.end) {
       at += same;
     } else if (same >= 4) {
-      if constexpr (kMaxTogether >= 4) FoldBlock<4>(shape, queries, at, visible, keys, values, buffers);
+      if constexpr (kMaxTogether >= 4) FoldBlock<4>(shape, queries, at, visible, keys, values, next, buffers);
       at += 4;
     } else if (same >= 2) {
-      FoldBlock<2>(shape, queries, at, visible, keys, values, buffers);
+      FoldBlock<2>(shape, queries, at, visible, keys, values, next, buffers);
       at += 2;
     } else {
-      FoldBlock<1>(shape, queries, at, visible, keys, values, buffers);
+      FoldBlock<1>(shape, queries, at, visible, keys, values, next, buffers);
       at += 1;
     }
   }
@@ -269,9 +295,13 @@ void RunPass(const AttentionArgs& args, const Query* queries, int64_t count, int
     std::memset(buffers.values + j * stride, 0, static_cast<size_t>(dim) * sizeof(float));
   }
   const int32_t* table = args.rows.block_tables + static_cast<int64_t>(slot) * args.rows.max_blocks;
+  const auto place = [&](int32_t index) {
+    return (static_cast<int64_t>(table[index]) * args.shape.kv_heads + kv_head) * dim * kKvBlockSize;
+  };
   for (int32_t index = first / kKvBlockSize; index <= last / kKvBlockSize; ++index) {
-    const int64_t base = (static_cast<int64_t>(table[index]) * args.shape.kv_heads + kv_head) * dim * kKvBlockSize;
-    FoldBlockForAll(args.shape, queries, count, index, args.cache.keys + base, args.cache.values + base, buffers);
+    const int64_t base = place(index);
+    const float* next = index < last / kKvBlockSize ? args.cache.keys + place(index + 1) : nullptr;
+    FoldBlockForAll(args.shape, queries, count, index, args.cache.keys + base, args.cache.values + base, next, buffers);
   }
   for (int64_t j = 0; j < count; ++j) {
     const float* sums = buffers.values + j * stride;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/byte_source.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/launcher.h"
 #include "kernels/base/step_counters.h"
@@ -24,6 +25,7 @@ struct EmbedArgs {
   int64_t max_rows = 0;
   float* out = nullptr;  // [max_rows, hidden]
   bool round_bf16 = false;
+  const ByteSource* source = nullptr;  // of `table`, on the CPU; null: read it in place
 };
 void embed(const EmbedArgs& args, const Launcher& on);
 

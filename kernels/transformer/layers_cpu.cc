@@ -23,10 +23,27 @@ namespace helios {
 namespace HWY_NAMESPACE {
 namespace {
 
+/// A row from element `begin` on, through the table's source.
+void CopyRow(const EmbedArgs& args, int64_t begin, float* out) {
+  constexpr int64_t kPiece = 1024;
+  alignas(64) std::byte piece[kPiece * sizeof(float)];
+  const auto element = static_cast<int64_t>(dtype_bytes(args.dtype));
+  const auto* from = static_cast<const std::byte*>(args.table) + begin * element;
+  for (int64_t i = 0; i < args.hidden; i += kPiece) {
+    const int64_t count = std::min(kPiece, args.hidden - i);
+    args.source->copy(from + i * element, static_cast<size_t>(count * element), piece);
+    for (int64_t j = 0; j < count; ++j) out[i + j] = load_element(piece, args.dtype, j);
+  }
+}
+
 void EmbedRow(const EmbedArgs& args, int64_t row) {
   float* out = args.out + row * args.hidden;
   const int64_t begin = static_cast<int64_t>(args.tokens[row]) * args.hidden;
-  for (int64_t i = 0; i < args.hidden; ++i) out[i] = load_element(args.table, args.dtype, begin + i);
+  if (args.source) {
+    CopyRow(args, begin, out);
+  } else {
+    for (int64_t i = 0; i < args.hidden; ++i) out[i] = load_element(args.table, args.dtype, begin + i);
+  }
   if (!args.round_bf16) return;
   ForEach(args.hidden,
           [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA { hn::StoreU(RoundBf16(d, hn::LoadU(d, out + i)), d, out + i); });
@@ -122,8 +139,9 @@ int64_t rows_a_piece(int64_t row_elements) {
 
 }  // namespace
 
-EmbeddingTable EmbeddingTable::prepare(const void* data, DType dtype, int64_t, WeightStore&) {
+EmbeddingTable EmbeddingTable::prepare(const void* data, DType dtype, int64_t, WeightStore&, const ByteSource* source) {
   EmbeddingTable table;
+  table.source_ = source;
   table.data_ = data;
   table.dtype_ = dtype;
   return table;

@@ -18,20 +18,13 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/byte_source.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/launcher.h"
 #include "kernels/base/memory.h"
 #include "kernels/base/thread_pool.h"
 
 namespace helios {
-
-/// Copies of what lies in mapped memory, for less than touching its pages once costs. Thread: any, several at a time.
-class ByteSource {
- public:
-  virtual ~ByteSource() = default;
-  /// Copies the bytes at `from` to `to`.
-  virtual void copy(const void* from, size_t bytes, void* to) const = 0;
-};
 
 /// Rows [0, num_rows) of a row-major [*, row_stride] checkpoint matrix, starting at `data`.
 struct WeightRows {

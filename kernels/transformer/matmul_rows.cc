@@ -92,7 +92,8 @@ PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_beg
   return matrix;
 }
 
-EmbeddingTable EmbeddingTable::prepare(const void* data, DType dtype, int64_t elements, WeightStore& store) {
+EmbeddingTable EmbeddingTable::prepare(const void* data, DType dtype, int64_t elements, WeightStore& store,
+                                       const ByteSource*) {
   EmbeddingTable table;
   table.dtype_ = dtype;
   table.storage_ = store.allocate(static_cast<size_t>(elements) * dtype_bytes(dtype));

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/base/aligned_buffer.h"
+#include "kernels/base/byte_source.h"
 #include "kernels/base/dtype.h"
-#include "kernels/transformer/matmul.h"
 #include "worker/model/load_error.h"
 
 namespace helios {

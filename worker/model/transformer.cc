@@ -121,7 +121,8 @@ void Transformer::record(Stream& stream, int64_t max_rows) {
            .num_rows = rows_.num_rows,
            .max_rows = max_rows,
            .out = residual_,
-           .round_bf16 = round_bf16_},
+           .round_bf16 = round_bf16_,
+           .source = weights_.embedding.source()},
           on);
   });
   for (int layer = 0; layer < config_.num_layers; ++layer) record_layer(stream, layer, max_rows);

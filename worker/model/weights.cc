@@ -108,7 +108,7 @@ class Loader {
   EmbeddingTable embedding(const std::string& name) {
     const std::vector<int64_t>& extents = shape(name);
     const TensorView t = checkpoint_.floats(name, extents);
-    EmbeddingTable table = EmbeddingTable::prepare(t.data, t.dtype, extents[0] * extents[1], store_);
+    EmbeddingTable table = EmbeddingTable::prepare(t.data, t.dtype, extents[0] * extents[1], store_, &checkpoint_);
     bytes_ += table.bytes();
     return table;
   }

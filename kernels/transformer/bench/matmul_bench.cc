@@ -42,6 +42,7 @@ class HostStore final : public WeightStore {
   explicit HostStore(ThreadPool& pool) : pool_(pool) {}
   ThreadPool& pool() override { return pool_; }
   Memory allocate(size_t bytes) override {
+    if (bytes == 0) return {};
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) throw std::bad_alloc();
     madvise(data, bytes, MADV_HUGEPAGE);

@@ -54,6 +54,30 @@ TEST(Embed, WidensEveryTypeExactlyAndZeroesNegativeTokens) {
   }
 }
 
+TEST(Embed, ReadsRowsThroughTheirSourceWhereThereIsOne) {
+  if (testing::kEmulatedDevice) GTEST_SKIP() << "other devices have a copy";
+  struct Elsewhere final : ByteSource {
+    const std::byte *seen = nullptr, *real = nullptr;
+    void copy(const void* from, size_t bytes, void* to) const override {
+      std::memcpy(to, real + (static_cast<const std::byte*>(from) - seen), bytes);
+    }
+  } source;
+  ThreadPool pool(2);
+  const int64_t hidden = 2500;  // more than is copied at once
+  const std::vector<uint16_t> table = to_bf16(random_floats(3 * hidden, 1)), nothing(table.size());
+  source.seen = reinterpret_cast<const std::byte*>(nothing.data());
+  source.real = reinterpret_cast<const std::byte*>(table.data());
+  const std::vector<int32_t> tokens = {2, 0};
+  GuardedFloats out(2 * hidden);
+  EmbedArgs args{nothing.data(), DType::kBFloat16, hidden, tokens.data(), count_of(2), 2, out.data()};
+  args.source = &source;
+  embed(args, pool);
+  for (int64_t i = 0; i < 2 * hidden; ++i) {
+    const int64_t at = tokens[static_cast<size_t>(i / hidden)] * hidden + i % hidden;
+    ASSERT_EQ(out[i], bf16_to_float(table[static_cast<size_t>(at)])) << i;
+  }
+}
+
 TEST(RmsNorm, MeetsFloat64AtOddSizesStridesAndInPlace) {
   for (const int threads : {1, 3}) {
     ThreadPool pool(threads);
