@@ -6,12 +6,11 @@
 //                           be made of short invocations, and one that was cut off goes on where it stopped
 //
 // A run is one process: Helios with all threads in one rank, Helios with a rank a thread, llama.cpp, in turn. Three
-// runs are a round, each begins with another of them, and ratios are within rounds. Each process does
-// everything once to warm up, then three times, of which the median counts. llama.cpp is the prebuilt CPU library from
-// the npm package node-llama-cpp, its batches called directly: its figures hold what llama_decode takes, logits
-// included; Helios's hold choosing the token, too. Both decode 16 steps after a context of 64 tokens a sequence, with
-// BF16 weights; llama.cpp's KV cache is F16 and its activations BF16, Helios's both FP32. The limits are those that
-// helios-bench finds.
+// runs are a round, each begins with another of them, and ratios are within rounds. Each process does everything once
+// to warm up and is timed the second time. llama.cpp is the prebuilt CPU library from the npm package node-llama-cpp,
+// its batches called directly: its figures hold what llama_decode takes, logits included; Helios's hold choosing the
+// token, too. Both decode 16 steps after a context of 64 tokens a sequence, with BF16 weights; llama.cpp's KV cache is
+// F16 and its activations BF16, Helios's both FP32. The limits are those that helios-bench finds.
 import { execFileSync, spawn } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
@@ -20,7 +19,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
 
 const kPackage = 'node-llama-cpp@3.21.1';
-const kTimes = 3, kSteps = 16, kContext = 64, kChunk = 512;
+const kSteps = 16, kContext = 64, kChunk = 512;
 const kWork = [['prefill', 128], ['prefill', 512], ['decode', 1], ['decode', 4], ['decode', 16]];
 const kEngines = ['one', 'ranks', 'llama'];
 const kUsage = 'usage: compare_llamacpp.mjs --bench HELIOS_BENCH [--runs N] [--threads 1|2|4|8] [--directory DIR] ' +
@@ -88,8 +87,8 @@ async function llama(directory) {
     if (!await context.init()) throw new Error('llama.cpp made no context');
     context.setThreads(threads);
     for (let s = 0; kind === 'decode' && s < size; ++s) await step(context, [[s, 0, tokens(kContext, s)]]);
-    const seconds = [];
-    for (let time = 0; time <= kTimes; ++time) {
+    let seconds = 0;
+    for (let time = 0; time < 2; ++time) {
       if (kind === 'prefill') context.disposeSequence(0);
       else for (let s = 0; s < size; ++s) context.removeTokenCellsFromSequence(s, kContext, 128);
       const start = performance.now();
@@ -97,9 +96,9 @@ async function llama(directory) {
       for (let i = 0; kind === 'decode' && i < kSteps; ++i) {
         await step(context, Array.from({ length: size }, (_, s) => [s, kContext + i, tokens(1, s + i)]));
       }
-      seconds.push((performance.now() - start) / 1000);
+      seconds = (performance.now() - start) / 1000;  // the first warmed up
     }
-    rates.push((kind === 'prefill' ? size : size * kSteps) / median(seconds.slice(1)));  // the first warmed up
+    rates.push((kind === 'prefill' ? size : size * kSteps) / seconds);
     await context.dispose();
   }
   console.log(JSON.stringify({ rates, peak: peakBytes(), withoutModel }));
@@ -116,7 +115,7 @@ const run = (command, args) => new Promise((resolve, reject) => {
 
 async function helios(model, ranks) {
   const out = await run(path.resolve(flags.bench), ['--model', model, '--nproc', `${ranks}`,
-    '--threads', `${threads / ranks}`, '--rounds', `${kTimes}`, '--plain', '--json']);
+    '--threads', `${threads / ranks}`, '--rounds', '1', '--plain', '--json']);
   const lines = out.trim().split('\n').map((line) => JSON.parse(line));
   const figures = kWork.map(([kind, size]) =>
     lines.find((line) => line.work === kind && (kind === 'prefill' ? line.tokens : line.batch) === size));
