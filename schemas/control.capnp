@@ -127,6 +127,7 @@ struct CoreManifest {
   graphs @11 :List(GraphDeclaration);
   memory @12 :MemoryReport;
   hostNumBlocks @13 :Int32;      # KV cache blocks that the host tier holds; 0: none
+  kvCacheDtype @14 :Text;        # what keys and values are stored as
 }
 
 struct Ready {

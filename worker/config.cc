@@ -22,7 +22,8 @@ Error invalid(std::string message) { return Error{Errc::kInvalidArgument, std::m
 
 /// As the command line gave them: unset where it said nothing.
 struct Flags {
-  std::optional<std::string> model, coordinator, device, dtype, tp_reduce, logprob_token_ids, status_host, log_level;
+  std::optional<std::string> model, coordinator, device, dtype, kv_cache_dtype, tp_reduce, logprob_token_ids;
+  std::optional<std::string> status_host, log_level;
   std::optional<int> rank, world_size, local_rank, threads, max_num_seqs, max_model_len, prefill_chunk, max_logprobs,
       collective_timeout_ms, status_port;
   std::optional<int64_t> kv_cache_tokens;
@@ -45,6 +46,7 @@ void declare(po::options_description& all, Flags& flags) {
   option(all, "local-rank", flags.local_rank);
   option(all, "device", flags.device);
   option(all, "dtype", flags.dtype);
+  option(all, "kv-cache-dtype", flags.kv_cache_dtype);
   option(all, "tp-reduce", flags.tp_reduce);
   option(all, "threads-per-rank", flags.threads);
   option(all, "max-num-seqs", flags.max_num_seqs);
@@ -143,6 +145,14 @@ Status take_choices(const Flags& flags, WorkerConfig* config) {
     return invalid("--dtype float16: needs a GPU; on this device use auto, float32 or bfloat16");
   else
     return invalid(fmt::format("--dtype: expected auto, float32, bfloat16 or float16, found '{}'", dtype));
+
+  const std::string stored = flags.kv_cache_dtype.value_or("auto");
+  if (stored == "float32")
+    config->core.kv_cache_dtype = KvCacheDtype::kFloat32;
+  else if (stored == "bfloat16")
+    config->core.kv_cache_dtype = KvCacheDtype::kBFloat16;
+  else if (stored != "auto")
+    return invalid(fmt::format("--kv-cache-dtype: expected auto, float32 or bfloat16, found '{}'", stored));
 
   const std::string reduce = flags.tp_reduce.value_or("canonical");
   if (reduce != "canonical" && reduce != "fast") {
@@ -244,6 +254,8 @@ std::string worker_help() {
   --device cpu|cuda         where to compute (default cpu)
   --dtype D                 auto, float32: exact products, FP32 activations; bfloat16: weights and matrix inputs
                             rounded once; float16: only on cuda (default auto)
+  --kv-cache-dtype D        keys and values stored as float32, or as bfloat16: half the memory, rounded once, on cuda
+                            tensor cores; auto: as --dtype bfloat16 says, else float32 (default auto)
   --tp-reduce HOW           canonical: ranks' partial sums in one order, the same bits at every --world-size; fast: by
                             NCCL's all-reduce, less traffic, other bits at each size; only on cuda (default canonical)
   --threads-per-rank N      0: usable cores divided by the ranks of this host (default 0)

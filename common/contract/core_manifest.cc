@@ -230,6 +230,7 @@ Status check_same_core(const CoreManifest& a, const CoreManifest& b) {
   if (a.model_type != b.model_type) return differ("model_type", a.model_type, b.model_type);
   if (a.device != b.device) return differ("device", a.device, b.device);
   if (a.dtype != b.dtype) return differ("dtype", a.dtype, b.dtype);
+  if (a.kv_cache_dtype != b.kv_cache_dtype) return differ("kv_cache_dtype", a.kv_cache_dtype, b.kv_cache_dtype);
   if (a.vocab_size != b.vocab_size) return differ("vocab_size", a.vocab_size, b.vocab_size);
   if (a.max_model_len != b.max_model_len) return differ("max_model_len", a.max_model_len, b.max_model_len);
   if (a.slot_capacity != b.slot_capacity) return differ("slot_capacity", a.slot_capacity, b.slot_capacity);

@@ -49,9 +49,10 @@ struct MemoryReport {
 };
 
 struct CoreManifest {
-  std::string model_type;  // "qwen3", ...
-  std::string device;      // "cpu", "cuda"
-  std::string dtype;       // how numbers are computed, for people
+  std::string model_type;      // "qwen3", ...
+  std::string device;          // "cpu", "cuda"
+  std::string dtype;           // how numbers are computed, for people
+  std::string kv_cache_dtype;  // what keys and values are stored as, for people
   int64_t vocab_size = 0;
   int32_t max_model_len = 0;
   int32_t slot_capacity = 0;

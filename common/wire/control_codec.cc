@@ -148,6 +148,7 @@ void write(const CoreManifest& from, schema::CoreManifest::Builder to) {
   to.setModelType(as_text(from.model_type));
   to.setDevice(as_text(from.device));
   to.setDtype(as_text(from.dtype));
+  to.setKvCacheDtype(as_text(from.kv_cache_dtype));
   to.setVocabSize(from.vocab_size);
   to.setMaxModelLen(from.max_model_len);
   to.setSlotCapacity(from.slot_capacity);
@@ -168,6 +169,7 @@ CoreManifest read(schema::CoreManifest::Reader from) {
   to.model_type = text("model_type", from.getModelType(), kMaxNameBytes);
   to.device = text("device", from.getDevice(), kMaxNameBytes);
   to.dtype = text("dtype", from.getDtype(), kMaxNameBytes);
+  to.kv_cache_dtype = text("kv_cache_dtype", from.getKvCacheDtype(), kMaxNameBytes);
   to.vocab_size = in_range("vocab_size", from.getVocabSize(), 0, kMaxInt32);
   to.max_model_len = in_range("max_model_len", int64_t{from.getMaxModelLen()}, 0, kMaxInt32);
   to.slot_capacity = in_range("slot_capacity", int64_t{from.getSlotCapacity()}, 0, kMaxSlots);

@@ -53,6 +53,7 @@ constexpr Flag kFlags[] = {
     {"io-threads", Kind::kSize, kCoordinator},
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
     {"dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16|float16"},
+    {"kv-cache-dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16"},
     {"tp-reduce", Kind::kOneOf, kWorkers, "canonical|fast"},
     {"max-num-seqs", Kind::kSize, kWorkers, "", 4096},
     {"max-model-len", Kind::kSize, kWorkers, "", 1 << 24},
@@ -286,10 +287,10 @@ exits 0, a second one ends at once. A lost rank restarts the ranks; the coordina
   --nproc N                ranks on this host: 1, 2, 4 or 8 (default 1)
   --device cpu|cuda        where ranks compute (default cpu)
   --dtype TYPE             auto (as stored), float32, bfloat16 or float16 (default auto)
+  --kv-cache-dtype TYPE    float32, or bfloat16: half the memory, rounded once (default auto: as --dtype says)
   --tp-reduce HOW          canonical (the same bits at every --nproc) or fast (NCCL adds; cuda only) (default canonical)
   --threads-per-rank N     CPU threads of a rank (default: cores / nproc)
-  --host ADDR              HTTP address (default 127.0.0.1)
-  --port N                 HTTP port, 0 picks a free one (default 8000)
+  --host ADDR --port N     HTTP address (default 127.0.0.1) and port, 0 picks a free one (default 8000)
   --served-model-name NAME name in the API (default: the directory's)
   --api-key KEY            clients must send it as a bearer token; also read from HELIOS_API_KEY
   --max-num-seqs N         sequences that run at once

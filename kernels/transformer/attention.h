@@ -3,10 +3,14 @@
 // Keys and values lie in blocks of kv_block_size absolute positions. A row at position p reads the blocks from its
 // first visible key to p in ascending order and folds each into a running softmax, so that prefill in any chunking and
 // decode do the same operations in the same order (X1).
+//
+// The cache is FP32, or BF16: then keys and values are rounded once, where they are stored. Queries, softmax weights
+// and sums are FP32's either way, so that a BF16 cache has one meaning on every device.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/base/dtype.h"
 #include "kernels/base/launcher.h"
 
 namespace helios {
@@ -14,11 +18,12 @@ namespace helios {
 inline constexpr int kKvBlockSize = 32;  // positions
 
 /// One layer's cache on one rank. Keys are stored transposed within a block so that scores vectorise over positions.
-///   keys   [num_blocks, kv_heads, head_dim, kKvBlockSize] FP32
-///   values [num_blocks, kv_heads, kKvBlockSize, head_dim] FP32
+///   keys   [num_blocks, kv_heads, head_dim, kKvBlockSize]
+///   values [num_blocks, kv_heads, kKvBlockSize, head_dim]
 struct KvLayer {
-  float* keys = nullptr;
-  float* values = nullptr;
+  void* keys = nullptr;
+  void* values = nullptr;
+  DType dtype = DType::kFloat32;  // or kBFloat16
 };
 
 /// The rank's heads: local query heads [0, q_heads); query head h reads local KV head kv_of_q[h].
@@ -49,7 +54,8 @@ struct RopeTable {
 
 /// In place on qkv [rows, (q_heads + 2 * kv_heads) * head_dim], heads in the order q, k, v:
 /// optional RMS norm of each q and k head (weights [head_dim] or null), rotation of i with i + head_dim/2 by the row's
-/// position, optional rounding to BF16 of q, k and v, then the write of k and v into the cache.
+/// position, optional rounding to BF16 of q, k and v, then the write of k and v into the cache; what that rounds is
+/// rounded there alone.
 struct RopeAndCacheArgs {
   float* qkv = nullptr;
   int64_t qkv_stride = 0;

@@ -4,7 +4,8 @@
 // query has its own accumulators and its own running maximum, and meets its blocks in ascending order (X1). Positions
 // that a query does not see are never multiplied: what lies there (another request's remains, a later row's NaN) cannot
 // reach it. Mapping: items of (rows, KV head), dealt to threads in turn. Sums over positions run in 16 virtual lanes,
-// so AVX2 and AVX-512 give the same bits; a baseline without fused multiply-add does not.
+// so AVX2 and AVX-512 give the same bits; a baseline without fused multiply-add does not. A BF16 cache is widened in
+// registers, so it gives the bits of an FP32 cache that holds the same values, for half the bytes.
 #include "kernels/transformer/attention.h"
 
 #include <algorithm>
@@ -96,6 +97,34 @@ void NormAndRotate(float* HWY_RESTRICT x, int64_t head_dim, const float* norm, f
   });
 }
 
+/// A BF16 value is the upper half of an FP32 one.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadWidened(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadWidened(D d, const uint16_t* p) {
+  const hn::RebindToUnsigned<D> wide;
+  const hn::Rebind<uint16_t, D> narrow;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, p))));
+}
+
+HWY_INLINE void StoreElement(float* to, float value) { *to = value; }
+HWY_INLINE void StoreElement(uint16_t* to, float value) { *to = float_to_bf16(value); }
+
+/// Key and value heads of a row to position `offset` of a block.
+template <class T>
+void CacheRow(const RopeAndCacheArgs& args, int64_t block, int64_t offset, const float* k, const float* v) {
+  const int64_t dim = args.shape.head_dim;
+  for (int64_t h = 0; h < args.shape.kv_heads; ++h) {
+    const int64_t base = (block * args.shape.kv_heads + h) * dim * kKvBlockSize;
+    T* keys = static_cast<T*>(args.cache.keys) + base + offset;
+    T* values = static_cast<T*>(args.cache.values) + base + offset * dim;
+    for (int64_t i = 0; i < dim; ++i) StoreElement(keys + i * kKvBlockSize, k[h * dim + i]);
+    for (int64_t i = 0; i < dim; ++i) StoreElement(values + i, v[h * dim + i]);
+  }
+}
+
 void RopeAndCacheRow(const RopeAndCacheArgs& args, int64_t row) {
   const AttentionShape& shape = args.shape;
   const int64_t dim = shape.head_dim, position = args.rows.positions[row];
@@ -116,22 +145,20 @@ void RopeAndCacheRow(const RopeAndCacheArgs& args, int64_t row) {
   }
   const int64_t table = static_cast<int64_t>(args.rows.slots[row]) * args.rows.max_blocks;
   const int64_t block = args.rows.block_tables[table + position / kKvBlockSize], offset = position % kKvBlockSize;
-  for (int64_t h = 0; h < shape.kv_heads; ++h) {
-    const int64_t base = (block * shape.kv_heads + h) * dim * kKvBlockSize;
-    for (int64_t i = 0; i < dim; ++i) args.cache.keys[base + i * kKvBlockSize + offset] = k[h * dim + i];
-    std::memcpy(args.cache.values + base + offset * dim, v + h * dim, static_cast<size_t>(dim) * sizeof(float));
-  }
+  if (args.cache.dtype == DType::kBFloat16) return CacheRow<uint16_t>(args, block, offset, k, v);
+  CacheRow<float>(args, block, offset, k, v);
 }
 
 /// A block's keys or values that are needed next, fetched piece by piece while others are multiplied. Blocks lie
 /// anywhere, and the hardware would notice each only once it is being read.
 class Ahead {
  public:
-  /// `floats` from `from`, in `pieces` steps. Null: nothing.
-  Ahead(const float* from, int64_t floats, int64_t pieces)
+  /// `count` elements from `from`, in `pieces` steps. Null: nothing.
+  template <class T>
+  Ahead(const T* from, int64_t count, int64_t pieces)
       : at_(reinterpret_cast<const char*>(from)),
-        end_(from ? at_ + floats * 4 : at_),
-        lines_((floats * 4 / 64 + pieces - 1) / pieces) {}
+        end_(from ? at_ + count * static_cast<int64_t>(sizeof(T)) : at_),
+        lines_((count * static_cast<int64_t>(sizeof(T)) / 64 + pieces - 1) / pieces) {}
   HWY_INLINE void Fetch() {
     for (int64_t line = 0; line < lines_ && at_ < end_; ++line, at_ += 64) hwy::Prefetch(at_);
   }
@@ -144,8 +171,8 @@ class Ahead {
 
 /// c[q][0, n vectors) = c * start[q] + sum over i in [begin, end) of a[q][i] * b[i * b_stride + column]; kZero: from
 /// zero.
-template <int kQueries, int kCount, bool kZero, class D>
-HWY_INLINE void Accumulate(D d, const float* const* a, const float* HWY_RESTRICT b, int64_t b_stride, int64_t begin,
+template <int kQueries, int kCount, bool kZero, class D, class T>
+HWY_INLINE void Accumulate(D d, const float* const* a, const T* HWY_RESTRICT b, int64_t b_stride, int64_t begin,
                            int64_t end, const float* start, float* const* c, int64_t column, Ahead& ahead) {
   using V = hn::Vec<D>;
   const int64_t lanes = static_cast<int64_t>(hn::MaxLanes(d));
@@ -163,7 +190,7 @@ HWY_INLINE void Accumulate(D d, const float* const* a, const float* HWY_RESTRICT
     ahead.Fetch();
     V right[kCount];
 #pragma GCC unroll 4
-    for (int v = 0; v < kCount; ++v) right[v] = hn::LoadU(d, b + i * b_stride + column + v * lanes);
+    for (int v = 0; v < kCount; ++v) right[v] = LoadWidened(d, b + i * b_stride + column + v * lanes);
 #pragma GCC unroll 4
     for (int q = 0; q < kQueries; ++q) {
       const V broadcast = hn::Set(d, left[q][i]);
@@ -179,8 +206,8 @@ HWY_INLINE void Accumulate(D d, const float* const* a, const float* HWY_RESTRICT
 }
 
 /// Accumulate() over `columns` columns: four vectors at a time, then one, then single elements.
-template <int kQueries, bool kZero>
-HWY_NOINLINE void Product(const float* const* a, const float* b, int64_t b_stride, int64_t begin, int64_t end,
+template <int kQueries, bool kZero, class T>
+HWY_NOINLINE void Product(const float* const* a, const T* b, int64_t b_stride, int64_t begin, int64_t end,
                           const float* start, float* const* c, int64_t columns, Ahead ahead) {
   const F32 d;
   int64_t column = 0;
@@ -236,11 +263,11 @@ float FoldScores(float* HWY_RESTRICT scores, Visible visible, float scale, float
 }
 
 /// One block for queries [at, at + kQueries), all of which see the same part of it. `next`: keys that follow, or null.
-template <int kQueries>
-HWY_INLINE void FoldBlock(const AttentionShape& shape, const Query* queries, int64_t at, Visible visible,
-                          const float* keys, const float* values, const float* next, const PassBuffers& buffers) {
+template <int kQueries, class T>
+HWY_INLINE void FoldBlock(const AttentionShape& shape, const Query* queries, int64_t at, Visible visible, const T* keys,
+                          const T* values, const T* next, const PassBuffers& buffers) {
   // Those who come later find all of it in the cache.
-  const int64_t floats = at == 0 ? shape.head_dim * kKvBlockSize : 0;
+  const int64_t ahead = at == 0 ? shape.head_dim * kKvBlockSize : 0;
   const float* q[kQueries];
   const float* weights[kQueries];
   float* scores[kQueries];
@@ -252,17 +279,18 @@ HWY_INLINE void FoldBlock(const AttentionShape& shape, const Query* queries, int
     sums[j] = buffers.values + (at + j) * padded_dim(shape.head_dim);
   }
   Product<kQueries, true>(q, keys, kKvBlockSize, 0, shape.head_dim, nullptr, scores, kKvBlockSize,
-                          Ahead(values, floats, shape.head_dim));
+                          Ahead(values, ahead, shape.head_dim));
   for (int j = 0; j < kQueries; ++j) {
     keep[j] = FoldScores(scores[j], visible, shape.scale, buffers.max[at + j], buffers.mass[at + j]);
   }
   const int64_t passes = (shape.head_dim + kVecs * kLanes - 1) / (kVecs * kLanes);
   Product<kQueries, false>(weights, values, shape.head_dim, visible.begin, visible.end, keep, sums, shape.head_dim,
-                           Ahead(next, floats, passes * (visible.end - visible.begin)));
+                           Ahead(next, ahead, passes * (visible.end - visible.begin)));
 }
 
-void FoldBlockForAll(const AttentionShape& shape, const Query* queries, int64_t count, int32_t index, const float* keys,
-                     const float* values, const float* next, const PassBuffers& buffers) {
+template <class T>
+void FoldBlockForAll(const AttentionShape& shape, const Query* queries, int64_t count, int32_t index, const T* keys,
+                     const T* values, const T* next, const PassBuffers& buffers) {
   for (int64_t at = 0; at < count;) {
     const Visible visible(queries[at], index);
     int64_t same = 1;
@@ -283,8 +311,11 @@ void FoldBlockForAll(const AttentionShape& shape, const Query* queries, int64_t 
 }
 
 /// Softmax-weighted values of `count` queries of one slot and one KV head.
+template <class T>
 void RunPass(const AttentionArgs& args, const Query* queries, int64_t count, int32_t slot, int64_t kv_head,
              const PassBuffers& buffers) {
+  const T* keys = static_cast<const T*>(args.cache.keys);
+  const T* values = static_cast<const T*>(args.cache.values);
   const int64_t dim = args.shape.head_dim, stride = padded_dim(dim);
   int32_t first = queries[0].first, last = queries[0].position;
   for (int64_t j = 0; j < count; ++j) {
@@ -300,8 +331,8 @@ void RunPass(const AttentionArgs& args, const Query* queries, int64_t count, int
   };
   for (int32_t index = first / kKvBlockSize; index <= last / kKvBlockSize; ++index) {
     const int64_t base = place(index);
-    const float* next = index < last / kKvBlockSize ? args.cache.keys + place(index + 1) : nullptr;
-    FoldBlockForAll(args.shape, queries, count, index, args.cache.keys + base, args.cache.values + base, next, buffers);
+    const T* next = index < last / kKvBlockSize ? keys + place(index + 1) : nullptr;
+    FoldBlockForAll(args.shape, queries, count, index, keys + base, values + base, next, buffers);
   }
   for (int64_t j = 0; j < count; ++j) {
     const float* sums = buffers.values + j * stride;
@@ -321,7 +352,11 @@ void RunItem(const AttentionArgs& args, int64_t begin, int64_t end, int64_t kv_h
   int64_t count = 0;
   int32_t slot = -1;
   const auto flush = [&]() HWY_ATTR {
-    if (count > 0) RunPass(args, queries, count, slot, kv_head, buffers);
+    if (count > 0 && args.cache.dtype == DType::kBFloat16) {
+      RunPass<uint16_t>(args, queries, count, slot, kv_head, buffers);
+    } else if (count > 0) {
+      RunPass<float>(args, queries, count, slot, kv_head, buffers);
+    }
     count = 0;
   };
   for (int64_t row = begin; row < end; ++row) {

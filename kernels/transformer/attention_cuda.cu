@@ -1,149 +1,33 @@
-// Paged attention on CUDA: partitions of 256 absolute positions, a warp for each of a partition's eight KV blocks.
+// Paged attention on CUDA over an FP32 cache, in FP32 multiply-adds; how the work is cut: attention_tiles.cuh.
 //
-// One block a (tile of rows, KV head, split): the query heads that share the KV head, of the rows of one slot whose
-// positions lie in one aligned group, go through its keys and values together; splits take every n-th partition, so
-// that one long sequence fills the device. A warp scores its 32 positions (a lane a position, keys transposed: 128
-// bytes a load), weighs the values (a lane some columns, up to 16 bytes each), from nothing; the block adds its warps'
-// results in ascending order, and a second kernel the partitions in ascending order. So the order of operations depends
-// on a row's position alone, in decode and prefill, whatever the tile, the splits and the batch (X1). Softmax in FP32.
-// Positions that a query does not see are never multiplied into it. Bytes a (tile, KV head): 8 * head_dim * visible
-// positions.
-#include <algorithm>
-
+// A warp scores its 32 positions (a lane a position, keys transposed: 128 bytes a load) and weighs the values (a lane
+// some columns, up to 16 bytes each). Softmax in FP32. Positions that a query does not see are never multiplied into
+// it. Bytes a (tile, KV head): 8 * head_dim * visible positions.
 #include "common/base/check.h"
-#include "kernels/base/block_reduce.cuh"
-#include "kernels/base/dtype.h"
-#include "kernels/base/vector_access.cuh"
-#include "kernels/transformer/attention.h"
+#include "kernels/transformer/attention_tiles.cuh"
 
-namespace helios {
+namespace helios::attention {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kPartition = kWarps * kKvBlockSize;  // positions
-constexpr int kMaxHeadDim = 256;
 constexpr int kTogether = 4;  // queries whose warps' results lie in shared memory at once
 static_assert(kKvBlockSize == kWarpSize, "a lane scores one position of a KV block");
 
-constexpr int64_t kBlocksWanted = 4096;               // of a grid: enough to fill a device, cheap to leave empty
-constexpr int64_t kMaxStateBytes = int64_t{1} << 28;  // of partitions' results; more rows take more passes
-
-/// Results of partitions, for rows that see more than one: [pass rows, q_heads, partitions] of each.
-struct Partitions {
-  int32_t count = 0;                   // of a row that sees everything
-  float* values = nullptr;             // [.., head_dim] sums of e^(score - max) * value
-  float* maxima = nullptr;             // [..]
-  float* masses = nullptr;             // [..] sums of e^(score - max)
-  int64_t first_row = 0, end_row = 0;  // of this pass
-  int32_t tile_rows = 1;
-};
-
-/// What a row sees.
-struct Sight {
-  int32_t first, last;  // positions
-  __device__ Sight(const AttentionShape& s, int32_t position)
-      : first(s.window > 0 && position >= s.window ? position - s.window + 1 : 0), last(position) {}
-  __device__ int first_partition() const { return first / kPartition; }
-  __device__ int last_partition() const { return last / kPartition; }
-  /// Of KV block `index`: positions [begin, end) within the block; empty when begin >= end.
-  __device__ int begin(int index) const { return max(first - index * kKvBlockSize, 0); }
-  __device__ int end(int index) const { return min(last + 1 - index * kKvBlockSize, kKvBlockSize); }
-};
-
-__device__ inline float warp_max(float value) {
-  for (int step = kWarpSize / 2; step > 0; step >>= 1) value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
-  return value;
-}
-__device__ inline float warp_sum(float value) {
-  for (int step = kWarpSize / 2; step > 0; step >>= 1) value += __shfl_xor_sync(~0u, value, step);
-  return value;
-}
-/// Factor for what was summed under `own`; nothing was where it is -inf.
-__device__ inline float rescale(float own, float common) { return own == -INFINITY ? 0.0f : expf(own - common); }
-
-/// A block's dynamic shared memory.
-struct Shared {
-  float* queries;       // [kQueries, padded]
-  float* work;          // weights [kWarps, kKvBlockSize, kQueries], then sums [kWarps, kTogether, padded]
-  float* maxima;        // [kWarps, kQueries], and the partition's [kQueries]
-  float* masses;        // the same
-  float* factors;       // [kWarps, kQueries]
-  int32_t* query_row;   // [kQueries] within the tile
-  int32_t* query_head;  // [kQueries]
-  int32_t* heads;       // [q_heads] those of this KV head
-  int32_t* num_heads;   // [1]
-};
-
-constexpr int padded(int head_dim) { return (head_dim + 3) / 4 * 4; }
+// Weights [kWarps, kKvBlockSize, kQueries], then sums [kWarps, kTogether, padded].
 constexpr int work_floats(int queries, int head_dim) {
   const int weights = kWarps * kKvBlockSize * queries, sums = kWarps * kTogether * padded(head_dim);
   return weights > sums ? weights : sums;
 }
-constexpr size_t shared_bytes(int queries, int head_dim, int q_heads) {
-  return sizeof(float) * (queries * padded(head_dim) + work_floats(queries, head_dim) + 2 * (kWarps + 1) * queries +
-                          kWarps * queries + 2 * queries + q_heads + 1);
+constexpr size_t fp32_shared_bytes(int queries, int head_dim, int q_heads) {
+  return shared_bytes(queries, queries * padded(head_dim), work_floats(queries, head_dim), q_heads);
 }
-// Within what every device gives without asking.
-constexpr int kMaxQueryHeads = 1024;
-constexpr size_t kMaxSharedBytes = 48 << 10;
-static_assert(shared_bytes(16, 128, kMaxQueryHeads) <= kMaxSharedBytes);
-static_assert(shared_bytes(8, kMaxHeadDim, kMaxQueryHeads) <= kMaxSharedBytes);
-template <int kQueries>
-__device__ Shared share(float* base, const AttentionShape& s) {
-  Shared out;
-  out.queries = base;
-  out.work = out.queries + kQueries * padded(s.head_dim);
-  out.maxima = out.work + work_floats(kQueries, s.head_dim);
-  out.masses = out.maxima + (kWarps + 1) * kQueries;
-  out.factors = out.masses + (kWarps + 1) * kQueries;
-  out.query_row = reinterpret_cast<int32_t*>(out.factors + kWarps * kQueries);
-  out.query_head = out.query_row + kQueries;
-  out.heads = out.query_head + kQueries;
-  out.num_heads = out.heads + s.q_heads;
-  return out;
-}
+static_assert(fp32_shared_bytes(16, 128, kMaxQueryHeads) <= kMaxSharedBytes);
+static_assert(fp32_shared_bytes(8, kMaxHeadDim, kMaxQueryHeads) <= kMaxSharedBytes);
 
-/// Rows of the tile that begins at `row`; 0 where a row before it leads. A tile's rows are one slot's, at ascending
-/// positions of one aligned group.
-__device__ int rows_of_tile(const AttentionRows& rows, const Partitions& pass, int64_t row, int64_t end) {
-  const int32_t slot = rows.slots[row], position = rows.positions[row];
-  if (row > pass.first_row && position % pass.tile_rows != 0 && rows.slots[row - 1] == slot &&
-      rows.positions[row - 1] == position - 1) {
-    return 0;
-  }
-  int count = 1;
-  while (row + count < end && (position + count) % pass.tile_rows != 0 && rows.slots[row + count] == slot &&
-         rows.positions[row + count] == position + count) {
-    ++count;
-  }
-  return count;
-}
-
-/// The query heads that read `kv`, ascending; by the first warp.
-__device__ void list_heads(const AttentionShape& s, int kv, const Shared& shared) {
-  if (threadIdx.x >= kWarpSize) return;
-  int count = 0;
-  for (int from = 0; from < s.q_heads; from += kWarpSize) {
-    const int head = from + threadIdx.x;
-    const bool mine = head < s.q_heads && s.kv_of_q[head] == kv;
-    const unsigned all = __ballot_sync(~0u, mine);
-    if (mine) shared.heads[count + __popc(all & ((1u << threadIdx.x) - 1))] = head;
-    count += __popc(all);
-  }
-  if (threadIdx.x == 0) *shared.num_heads = count;
-}
-
-/// Queries [begin, begin + count) of the tile, row by row, into shared memory; zeros behind them.
+/// Queries [begin, begin + count) of the tile, row by row, into shared memory [kQueries, padded]; zeros behind them.
 template <int kQueries>
 __device__ void load_queries(const AttentionArgs& a, int64_t row, int begin, int count, const Shared& shared) {
-  const int dim = a.shape.head_dim, stride = padded(dim), num_heads = *shared.num_heads;
-  if (threadIdx.x < kQueries) {
-    const int query = min(begin + static_cast<int>(threadIdx.x), begin + count - 1);
-    shared.query_row[threadIdx.x] = query / num_heads;
-    shared.query_head[threadIdx.x] = shared.heads[query % num_heads];
-  }
-  __syncthreads();
+  const int dim = a.shape.head_dim, stride = padded(dim);
+  name_queries<kQueries>(begin, count, shared);
   for (int i = threadIdx.x; i < kQueries * stride; i += kThreads) {
     const int q = i / stride, d = i % stride;
     const float* from = a.qkv + (row + shared.query_row[q]) * a.qkv_stride + int64_t{shared.query_head[q]} * dim;
@@ -228,54 +112,6 @@ __device__ void add_values(const AttentionArgs& a, const float* values, int inde
   }
 }
 
-/// The warps of a partition that hold what a query sees of it: [begin, end).
-struct WarpRange {
-  int begin, end;
-  __device__ WarpRange(const Sight& sight, int partition)
-      : begin(max(sight.first / kKvBlockSize - partition * kWarps, 0)),
-        end(min(sight.last / kKvBlockSize - partition * kWarps + 1, kWarps)) {}
-};
-
-/// Each query's maximum and mass over the partition, and the factor of each warp. After weigh_block().
-template <int kQueries>
-__device__ void combine_warps(const AttentionShape& s, int partition, int32_t position, const Shared& shared) {
-  for (int i = threadIdx.x; i < kWarps * kQueries; i += kThreads) {
-    const int warp = i / kQueries, q = i % kQueries;
-    const WarpRange range(Sight(s, position + shared.query_row[q]), partition);
-    float highest = -INFINITY;
-    for (int w = range.begin; w < range.end; ++w) highest = fmaxf(highest, shared.maxima[w * kQueries + q]);
-    shared.factors[i] = warp >= range.begin && warp < range.end ? rescale(shared.maxima[i], highest) : 0.0f;
-    if (warp != 0) continue;
-    float mass = 0.0f;
-    for (int w = range.begin; w < range.end; ++w) {
-      mass = fmaf(shared.masses[w * kQueries + q], rescale(shared.maxima[w * kQueries + q], highest), mass);
-    }
-    shared.maxima[kWarps * kQueries + q] = highest;
-    shared.masses[kWarps * kQueries + q] = mass;
-  }
-}
-
-/// One element of a query's result over a partition: to the output where the query sees no other, else to the states.
-template <int kQueries>
-__device__ void write_element(const AttentionArgs& a, const Partitions& pass, int partition, int64_t row,
-                              int32_t position, int q, int d, float sum, const Shared& shared) {
-  const Sight sight(a.shape, position + shared.query_row[q]);
-  const int64_t own_row = row + shared.query_row[q];
-  const int head = shared.query_head[q], dim = a.shape.head_dim;
-  const float mass = shared.masses[kWarps * kQueries + q];
-  if (sight.first_partition() == sight.last_partition()) {
-    const float value = sum / mass;
-    a.out[own_row * a.out_stride + int64_t{head} * dim + d] = a.round_bf16 ? round_to_bf16(value) : value;
-    return;
-  }
-  const int64_t state = ((own_row - pass.first_row) * a.shape.q_heads + head) * pass.count + partition;
-  pass.values[state * dim + d] = sum;
-  if (d == 0) {
-    pass.maxima[state] = shared.maxima[kWarps * kQueries + q];
-    pass.masses[state] = mass;
-  }
-}
-
 /// Adds the warps' sums in ascending order, kTogether queries at a time, and writes the results.
 template <int kQueries, int kCount, int kChunks>
 __device__ void add_warps(const AttentionArgs& a, const Partitions& pass, int partition, int64_t row, int32_t position,
@@ -296,51 +132,38 @@ __device__ void add_warps(const AttentionArgs& a, const Partitions& pass, int pa
       }
     }
     __syncthreads();
-    for (int e = threadIdx.x; e < kTogether * dim; e += kThreads) {
-      const int i = e / dim, d = e % dim, q = from + i;
-      if (q >= count) break;
-      const WarpRange range(Sight(a.shape, position + shared.query_row[q]), partition);
-      if (range.begin >= range.end) continue;  // another row of the tile reaches into this partition
-      float sum = 0.0f;
-      for (int w = range.begin; w < range.end; ++w) {
-        sum = fmaf(shared.factors[w * kQueries + q], shared.work[(w * kTogether + i) * stride + d], sum);
-      }
-      write_element<kQueries>(a, pass, partition, row, position, q, d, sum, shared);
-    }
+    add_and_write<kQueries, kTogether>(a, pass, partition, row, position, from, count, shared);
   }
 }
 
 template <int kQueries, int kCount, int kChunks>
 __global__ void __launch_bounds__(kThreads, 2) paged_attention_kernel(AttentionArgs a, Partitions pass) {
   SIMT_DYN_SHARED(float, memory);
-  const Shared shared = share<kQueries>(memory, a.shape);
-  const int64_t row = pass.first_row + blockIdx.x, end_row = min(pass.end_row, int64_t{*a.rows.num_rows});
-  const int kv = blockIdx.y, warp = threadIdx.x / kWarpSize;
-  if (row >= end_row) return;
-  const int32_t position = a.rows.positions[row];
-  if (position < 0) return;
-  const int tile = rows_of_tile(a.rows, pass, row, end_row);
-  if (tile == 0) return;
-  const int32_t first = Sight(a.shape, position).first, last = position + tile - 1;  // of the whole tile
-  if (first / kPartition + static_cast<int>(blockIdx.z) > last / kPartition) return;
-  const int32_t* table = a.rows.block_tables + static_cast<int64_t>(a.rows.slots[row]) * a.rows.max_blocks;
+  const int dim = a.shape.head_dim, kv = blockIdx.y, warp = threadIdx.x / kWarpSize;
+  const Shared shared =
+      share<kQueries>(memory, kQueries * padded(dim), work_floats(kQueries, dim), a.shape.q_heads);
+  const Tile tile(a, pass);
+  if (tile.count == 0) return;
+  const int64_t row = tile.row;
+  const int32_t position = tile.position;
   list_heads(a.shape, kv, shared);
   __syncthreads();
-  const int queries = tile * *shared.num_heads;
+  const int queries = tile.count * *shared.num_heads;
   for (int from = 0; from < queries; from += kQueries) {
     const int count = min(queries - from, kQueries);
     load_queries<kQueries>(a, row, from, count, shared);
     // The rows of these queries: what all of them see of a block decides whether anything must be guarded.
     const Sight earliest(a.shape, position + shared.query_row[0]);
     const Sight latest(a.shape, position + shared.query_row[count - 1]);
-    for (int part = first / kPartition + blockIdx.z; part <= last / kPartition; part += gridDim.z) {
+    for (int part = tile.first_part + blockIdx.z; part <= tile.last_part; part += gridDim.z) {
       const int index = part * kWarps + warp;
       const int begin = earliest.begin(index), end = latest.end(index);
       Chunk<float, kCount> sums[kQueries][kChunks] = {};
       if (begin < end) {
-        const int64_t base = (int64_t{table[index]} * a.shape.kv_heads + kv) * a.shape.head_dim * kKvBlockSize;
-        weigh_block<kQueries>(a, a.cache.keys + base, index, position, count, begin, end, shared);
-        const float* values = a.cache.values + base;
+        const int64_t base = (int64_t{tile.table[index]} * a.shape.kv_heads + kv) * dim * kKvBlockSize;
+        const float* keys = static_cast<const float*>(a.cache.keys) + base;
+        weigh_block<kQueries>(a, keys, index, position, count, begin, end, shared);
+        const float* values = static_cast<const float*>(a.cache.values) + base;
         if (latest.begin(index) == begin && earliest.end(index) == end) {
           add_values<false>(a, values, index, position, begin, end, shared, sums);
         } else {
@@ -391,37 +214,12 @@ __global__ void merge_partitions_kernel(AttentionArgs a, Partitions pass) {
 constexpr int kMergeThreads = 128;
 constexpr int64_t kMaxPartitions = 12 * 1024;  // their factors fill the shared memory that every device has
 
-int64_t state_bytes_a_row(const AttentionShape& s, int64_t partitions) {
-  return partitions > 1 ? partitions * s.q_heads * (s.head_dim + 2) * static_cast<int64_t>(sizeof(float)) : 0;
-}
-int64_t partitions_of(const AttentionRows& rows) {
-  return std::max<int64_t>((rows.max_blocks + kWarps - 1) / kWarps, 1);
-}
-int64_t rows_a_pass(const AttentionShape& s, const AttentionRows& rows) {
-  const int64_t row_bytes = state_bytes_a_row(s, partitions_of(rows));
-  return row_bytes == 0 ? rows.max_rows
-                        : std::clamp<int64_t>(kMaxStateBytes / row_bytes, 1, std::max<int64_t>(rows.max_rows, 1));
-}
-
 template <int kQueries, int kCount, int kChunks>
 void launch_passes(const AttentionArgs& args, float* scratch, simt::Stream stream) {
-  const AttentionShape& s = args.shape;
-  const int64_t partitions = partitions_of(args.rows), step = rows_a_pass(s, args.rows);
-  const int64_t states = step * s.q_heads * partitions;
-  const int64_t splits = std::clamp<int64_t>(kBlocksWanted / (step * s.kv_heads), 1, partitions);
-  const int group = (s.q_heads + s.kv_heads - 1) / s.kv_heads;
-  Partitions pass{static_cast<int32_t>(partitions), scratch, scratch + states * s.head_dim,
-                  scratch + states * (s.head_dim + 1)};
-  pass.tile_rows = std::max(kQueries / group, 1);
-  for (int64_t first = 0; first < args.rows.max_rows; first += step) {
-    pass.first_row = first, pass.end_row = std::min(first + step, args.rows.max_rows);
-    const auto rows = static_cast<unsigned>(pass.end_row - first);
-    simt::launch(paged_attention_kernel<kQueries, kCount, kChunks>,
-                 dim3(rows, static_cast<unsigned>(s.kv_heads), static_cast<unsigned>(splits)), dim3(kThreads),
-                 shared_bytes(kQueries, s.head_dim, s.q_heads), stream, args, pass);
-    simt::launch(merge_partitions_kernel, dim3(rows, static_cast<unsigned>(s.q_heads)), dim3(kMergeThreads),
-                 static_cast<size_t>(partitions) * sizeof(float), stream, args, pass);
-  }
+  const size_t shared = fp32_shared_bytes(kQueries, args.shape.head_dim, args.shape.q_heads);
+  for_each_pass(args, scratch, kQueries, stream, [&](dim3 grid, const Partitions& pass) {
+    simt::launch(paged_attention_kernel<kQueries, kCount, kChunks>, grid, dim3(kThreads), shared, stream, args, pass);
+  });
 }
 
 /// Few queries where a step's rows are few and so hardly ever of one slot; the bits are the same.
@@ -434,26 +232,42 @@ void launch_queries(const AttentionArgs& args, float* scratch, simt::Stream stre
   launch_passes<kMostQueries, kCount, kChunks>(args, scratch, stream);
 }
 
+void attend_fp32(const AttentionArgs& args, float* scratch, simt::Stream stream) {
+  const int dim = args.shape.head_dim;
+  if (dim == 256) return launch_queries<8, 4, 2>(args, scratch, stream);
+  if (dim == 128) return launch_queries<16, 4, 1>(args, scratch, stream);
+  if (dim == 64) return launch_queries<16, 2, 1>(args, scratch, stream);
+  if (dim <= 32) return launch_queries<16, 1, 1>(args, scratch, stream);
+  if (dim <= 128) return launch_queries<16, 1, 4>(args, scratch, stream);
+  launch_queries<8, 1, 8>(args, scratch, stream);
+}
+
 }  // namespace
 
+void merge_partitions(const AttentionArgs& args, const Partitions& pass, simt::Stream stream) {
+  simt::launch(merge_partitions_kernel,
+               dim3(static_cast<unsigned>(pass.end_row - pass.first_row), static_cast<unsigned>(args.shape.q_heads)),
+               dim3(kMergeThreads), static_cast<size_t>(pass.count) * sizeof(float), stream, args, pass);
+}
+
+}  // namespace helios::attention
+
+namespace helios {
+
 int64_t attention_scratch_bytes(const AttentionShape& shape, const AttentionRows& rows, int) {
-  return rows_a_pass(shape, rows) * state_bytes_a_row(shape, partitions_of(rows));
+  return attention::rows_a_pass(shape, rows) * attention::state_bytes_a_row(shape, attention::partitions_of(rows));
 }
 
 void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& on) {
   const int dim = args.shape.head_dim;
-  HELIOS_CHECK(dim >= 1 && dim <= kMaxHeadDim, dim);
-  HELIOS_CHECK(args.shape.q_heads <= kMaxQueryHeads, args.shape.q_heads);
-  HELIOS_CHECK(partitions_of(args.rows) <= kMaxPartitions, args.rows.max_blocks);
+  HELIOS_CHECK(dim >= 1 && dim <= attention::kMaxHeadDim, dim);
+  HELIOS_CHECK(args.shape.q_heads <= attention::kMaxQueryHeads, args.shape.q_heads);
+  HELIOS_CHECK(attention::partitions_of(args.rows) <= attention::kMaxPartitions, args.rows.max_blocks);
   if (args.rows.max_rows == 0 || args.shape.q_heads == 0 || args.shape.kv_heads == 0) return;
   const auto stream = static_cast<simt::Stream>(on.stream());
   auto* states = static_cast<float*>(scratch);
-  if (dim == 256) return launch_queries<8, 4, 2>(args, states, stream);
-  if (dim == 128) return launch_queries<16, 4, 1>(args, states, stream);
-  if (dim == 64) return launch_queries<16, 2, 1>(args, states, stream);
-  if (dim <= 32) return launch_queries<16, 1, 1>(args, states, stream);
-  if (dim <= 128) return launch_queries<16, 1, 4>(args, states, stream);
-  launch_queries<8, 1, 8>(args, states, stream);
+  if (args.cache.dtype == DType::kBFloat16) return attention::attend_bf16(args, states, stream);
+  attention::attend_fp32(args, states, stream);
 }
 
 }  // namespace helios

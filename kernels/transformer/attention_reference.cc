@@ -60,9 +60,11 @@ void attention_reference(const AttentionArgs& args, double* out) {
       std::vector<double> scores;
       for (int64_t key = first; key <= position; ++key) {
         const auto [block, offset] = place_of(args.rows, slot, key);
-        const float* k = args.cache.keys + (block * shape.kv_heads + shape.kv_of_q[h]) * dim * kKvBlockSize + offset;
+        const int64_t k = (block * shape.kv_heads + shape.kv_of_q[h]) * dim * kKvBlockSize + offset;
         double score = 0;
-        for (int64_t i = 0; i < dim; ++i) score += static_cast<double>(q[i]) * k[i * kKvBlockSize];
+        for (int64_t i = 0; i < dim; ++i) {
+          score += static_cast<double>(q[i]) * load_element(args.cache.keys, args.cache.dtype, k + i * kKvBlockSize);
+        }
         scores.push_back(score * shape.scale);
       }
       const double max = *std::max_element(scores.begin(), scores.end());
@@ -70,9 +72,11 @@ void attention_reference(const AttentionArgs& args, double* out) {
       for (double& score : scores) mass += score = std::exp(score - max);
       for (int64_t key = first; key <= position; ++key) {
         const auto [block, offset] = place_of(args.rows, slot, key);
-        const float* v =
-            args.cache.values + ((block * shape.kv_heads + shape.kv_of_q[h]) * kKvBlockSize + offset) * dim;
-        for (int64_t i = 0; i < dim; ++i) out[(row * shape.q_heads + h) * dim + i] += scores[key - first] / mass * v[i];
+        const int64_t v = ((block * shape.kv_heads + shape.kv_of_q[h]) * kKvBlockSize + offset) * dim;
+        for (int64_t i = 0; i < dim; ++i) {
+          out[(row * shape.q_heads + h) * dim + i] +=
+              scores[key - first] / mass * load_element(args.cache.values, args.cache.dtype, v + i);
+        }
       }
     }
   }

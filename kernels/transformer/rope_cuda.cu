@@ -1,7 +1,7 @@
 // Rotary embedding and cache writes on CUDA. One warp a (row, head), heads in the order q, k, v; a lane keeps both
 // halves of its rotated pairs in registers. Bytes a row: 8 * (q_heads + 2 kv_heads) * head_dim, and 8 * kv_heads *
-// head_dim into the cache; a key's elements go 128 bytes apart, because attention reads keys transposed. What fuses is
-// written as fmaf.
+// head_dim into the cache (a half for BF16); a key's elements go 32 elements apart, because attention reads keys
+// transposed. What fuses is written as fmaf.
 #include "common/base/check.h"
 #include "kernels/base/block_reduce.cuh"
 #include "kernels/base/dtype.h"
@@ -23,10 +23,12 @@ __device__ inline float sum_of_lanes(float value) {
 /// Element `d` of a key or value head into its place in the cache.
 __device__ inline void cache_element(const KvLayer& cache, int64_t base, int offset, int head_dim, bool is_value, int d,
                                      float x) {
-  if (is_value) {
-    cache.values[base + static_cast<int64_t>(offset) * head_dim + d] = x;
+  void* part = is_value ? cache.values : cache.keys;
+  const int64_t at = base + (is_value ? static_cast<int64_t>(offset) * head_dim + d : d * kKvBlockSize + offset);
+  if (cache.dtype == DType::kBFloat16) {
+    static_cast<uint16_t*>(part)[at] = float_to_bf16(x);
   } else {
-    cache.keys[base + static_cast<int64_t>(d) * kKvBlockSize + offset] = x;
+    static_cast<float*>(part)[at] = x;
   }
 }
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-KERNEL = re.compile(r"^(?:void )?helios::\(anonymous namespace\)::(\w+_kernel(?:<[^(]*>)?)\(")
+KERNEL = re.compile(r"^(?:void )?helios::(?:\w+::)?\(anonymous namespace\)::(\w+_kernel(?:<[^(]*>)?)\(")
 
 
 def kernels_of(program):

@@ -24,6 +24,7 @@ inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
   CoreManifest m{.model_type = "scripted",
                  .device = "cpu",
                  .dtype = "float32",
+                 .kv_cache_dtype = "float32",
                  .vocab_size = options.vocab_size,
                  .max_model_len = options.max_model_len,
                  .slot_capacity = options.slot_capacity,

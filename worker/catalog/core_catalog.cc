@@ -110,6 +110,7 @@ Result<CoreManifest> build_manifest(const CoreShape& s) {
   CoreManifest out{.model_type = s.model_type,
                    .device = s.device,
                    .dtype = s.dtype,
+                   .kv_cache_dtype = s.kv_cache_dtype,
                    .vocab_size = s.vocab_size,
                    .max_model_len = s.max_model_len,
                    .slot_capacity = s.slot_capacity,

@@ -14,7 +14,7 @@ namespace helios {
 
 /// The shape of a core, decided before anything is allocated.
 struct CoreShape {
-  std::string model_type, device, dtype;
+  std::string model_type, device, dtype, kv_cache_dtype;
   int64_t vocab_size = 0;
   int32_t max_model_len = 0;
   int32_t slot_capacity = 0;

@@ -1,5 +1,5 @@
-// Block storage for this rank's keys and values, FP32, one pair of arrays a layer. Blocks hold kKvBlockSize absolute
-// positions; which block belongs to whom is the coordinator's business.
+// Block storage for this rank's keys and values, FP32 or BF16, one pair of arrays a layer. Blocks hold kKvBlockSize
+// absolute positions; which block belongs to whom is the coordinator's business.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ struct KvBlockPieces {
 
 class KvCache {
  public:
-  /// Throws DeviceError.
-  KvCache(Backend& backend, int num_layers, int kv_heads, int head_dim, int64_t num_blocks);
+  /// `dtype` kFloat32 or kBFloat16. Throws DeviceError.
+  KvCache(Backend& backend, int num_layers, int kv_heads, int head_dim, DType dtype, int64_t num_blocks);
 
   KvLayer layer(int i) const { return layers_[static_cast<size_t>(i)]; }
   int64_t bytes() const { return static_cast<int64_t>(storage_.bytes()); }
   KvBlockPieces pieces() const { return pieces_; }
 
-  static int64_t block_bytes(int num_layers, int kv_heads, int head_dim) {
-    return int64_t{2} * num_layers * kv_heads * head_dim * kKvBlockSize * static_cast<int64_t>(sizeof(float));
+  static int64_t block_bytes(int num_layers, int kv_heads, int head_dim, DType dtype) {
+    return int64_t{2} * num_layers * kv_heads * head_dim * kKvBlockSize * static_cast<int64_t>(dtype_bytes(dtype));
   }
 
  private:

@@ -61,10 +61,10 @@ PreparedCore load(const PrepareCore& prepare, Communicator& communicator, Coordi
 void log_memory(Rank rank, const CoreManifest& core) {
   const MemoryReport& m = core.memory;
   log_info("rank_memory",
-           "rank={} weights=\"{}\" kv_cache=\"{}\" kv_cache_tokens={} host_tier=\"{}\" host_tier_tokens={} "
-           "bundle=\"{}\" scoring=\"{}\" workspace=\"{}\" pinned=\"{}\" device_allocated=\"{}\" "
+           "rank={} weights=\"{}\" kv_cache=\"{}\" kv_cache_dtype={} kv_cache_tokens={} host_tier=\"{}\" "
+           "host_tier_tokens={} bundle=\"{}\" scoring=\"{}\" workspace=\"{}\" pinned=\"{}\" device_allocated=\"{}\" "
            "device_reserved=\"{}\"",
-           rank.value, readable_bytes(m.weights_bytes), readable_bytes(m.kv_cache_bytes),
+           rank.value, readable_bytes(m.weights_bytes), readable_bytes(m.kv_cache_bytes), core.kv_cache_dtype,
            int64_t{core.kv_num_blocks} * core.kv_block_size, readable_bytes(m.host_tier_bytes),
            int64_t{core.host_num_blocks} * core.kv_block_size, readable_bytes(m.bundle_bytes),
            readable_bytes(m.scoring_bytes), readable_bytes(m.workspace_bytes), readable_bytes(m.pinned_bytes),

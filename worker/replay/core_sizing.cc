@@ -22,7 +22,20 @@ void expect_range(const char* name, int64_t value, int64_t low, int64_t high) {
   }
 }
 
+bool stores_bf16(const CoreConfig& config) {
+  if (config.kv_cache_dtype == KvCacheDtype::kAuto) return config.dtype == ComputeDtype::kBFloat16;
+  return config.kv_cache_dtype == KvCacheDtype::kBFloat16;
+}
+
+int64_t block_bytes_of(const CoreShape& shape, const ModelConfig& model, const RankShape& rank) {
+  return KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim, kv_dtype(shape));
+}
+
 }  // namespace
+
+DType kv_dtype(const CoreShape& shape) {
+  return shape.kv_cache_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
+}
 
 CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int world, Backend& backend) {
   if (!valid_world_size(world)) throw LoadError(fmt::format("world size: expected 1, 2, 4 or 8, found {}", world));
@@ -41,6 +54,7 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
   CoreShape shape{.model_type = model.model_type,
                   .device = std::string(backend.name()),
                   .dtype = config.dtype == ComputeDtype::kBFloat16 ? "bfloat16" : "float32",
+                  .kv_cache_dtype = stores_bf16(config) ? "bfloat16" : "float32",
                   .vocab_size = model.vocab_size,
                   .max_model_len = config.max_model_len > 0 ? config.max_model_len : model.max_positions,
                   .slot_capacity = config.slot_capacity,
@@ -80,7 +94,7 @@ static int64_t blocks_in(int64_t bytes, int64_t block_bytes) {
 
 int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const ModelConfig& model, const RankShape& rank,
                       Communicator& communicator, Device& device) {
-  const int64_t block_bytes = KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim);
+  const int64_t block_bytes = block_bytes_of(shape, model, rank);
   const int64_t sequence_blocks = (shape.max_model_len + kKvBlockSize - 1) / kKvBlockSize;
   int64_t blocks = (config.kv_cache_tokens + kKvBlockSize - 1) / kKvBlockSize;
   if (config.kv_cache_bytes > 0) {
@@ -104,10 +118,10 @@ int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const Mo
   return static_cast<int32_t>(blocks);
 }
 
-int32_t size_host_tier(const CoreConfig& config, const ModelConfig& model, const RankShape& rank,
-                       Communicator& communicator, Device& device) {
+int32_t size_host_tier(const CoreConfig& config, const CoreShape& shape, const ModelConfig& model,
+                       const RankShape& rank, Communicator& communicator, Device& device) {
   if (config.host_tier_bytes <= 0) return 0;
-  const int64_t block_bytes = KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim);
+  const int64_t block_bytes = block_bytes_of(shape, model, rank);
   if (const int64_t free = device.backend->free_memory();
       device.backend->name() == "cpu" && config.host_tier_bytes > free) {  // elsewhere the device says so itself
     throw LoadError(fmt::format("host tier: {} were asked for, {} are free", readable_bytes(config.host_tier_bytes),

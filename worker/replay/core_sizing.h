@@ -1,6 +1,7 @@
 // Decides a core's shape from the configuration, the model and the memory there is. Thread: start-up.
 #pragma once
 
+#include "kernels/base/dtype.h"
 #include "worker/backend/backend.h"
 #include "worker/catalog/core_catalog.h"
 #include "worker/collective/communicator.h"
@@ -20,7 +21,10 @@ int32_t size_kv_cache(const CoreConfig& config, const CoreShape& shape, const Mo
 
 /// Blocks that every rank's host tier can hold: what was asked; 0: no tier. One exchange when it was asked. Throws
 /// LoadError, CollectiveError.
-int32_t size_host_tier(const CoreConfig& config, const ModelConfig& model, const RankShape& rank,
-                       Communicator& communicator, Device& device);
+int32_t size_host_tier(const CoreConfig& config, const CoreShape& shape, const ModelConfig& model,
+                       const RankShape& rank, Communicator& communicator, Device& device);
+
+/// What the core's keys and values are stored as.
+DType kv_dtype(const CoreShape& shape);
 
 }  // namespace helios

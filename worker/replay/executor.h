@@ -26,6 +26,10 @@ namespace helios {
 /// to FP32), every activation FP32: exact products. kBFloat16: weights and matrix inputs rounded to BF16 once.
 enum class ComputeDtype { kAuto, kFloat32, kBFloat16 };
 
+/// What keys and values are stored as. kAuto: BF16 with ComputeDtype::kBFloat16, which rounds them anyway, else FP32.
+/// kBFloat16: rounded where they are stored, and nowhere else; half the memory, and on a GPU tensor cores.
+enum class KvCacheDtype { kAuto, kFloat32, kBFloat16 };
+
 /// How partial sums of the ranks are added. kCanonical: gathered and added as one tree of eight segments, the same bits
 /// at every degree (X1). kFast: by the collective library's all-reduce, which moves less and rounds otherwise at each
 /// degree; a group made for it adds them, so a CPU's group refuses.
@@ -34,6 +38,7 @@ enum class TpReduce { kCanonical, kFast };
 struct CoreConfig {
   std::string model_dir;
   ComputeDtype dtype = ComputeDtype::kAuto;
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   TpReduce tp_reduce = TpReduce::kCanonical;
   int num_threads = 1;
   int slot_capacity = 32;  // --max-num-seqs

@@ -102,7 +102,7 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
       vocabulary_(shape.vocab_size),
       check_(shape),
       cache_(*backend_, model_->config.num_layers, model_->shape.num_kv(), model_->config.head_dim,
-             shape.kv_num_blocks),
+             kv_dtype(shape), shape.kv_num_blocks),
       tier_(shape.host_num_blocks > 0 ? std::make_unique<HostTier>(cache_, shape.host_num_blocks, *backend_) : nullptr),
       outputs_(shape, *backend_),
       upload_(shape, outputs_, *backend_),
@@ -331,7 +331,7 @@ std::unique_ptr<Executor> Executor::prepare(const CoreConfig& config, Device dev
   CoreShape shape = size_core(config, model, communicator.world_size(), *device.backend);
   std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, *device.backend, progress);
   shape.kv_num_blocks = size_kv_cache(config, shape, model, loaded->shape, communicator, device);
-  shape.host_num_blocks = size_host_tier(config, model, loaded->shape, communicator, device);
+  shape.host_num_blocks = size_host_tier(config, shape, model, loaded->shape, communicator, device);
   Result<CoreManifest> manifest = build_manifest(shape);
   if (!manifest) throw LoadError(manifest.error().message);
   return std::make_unique<GraphExecutor>(std::move(device), std::move(loaded), shape, std::move(manifest).value(),

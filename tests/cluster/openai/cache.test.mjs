@@ -66,7 +66,7 @@ test('what the KV cache gave up comes back from the host tier, and the bits are 
 });
 
 test('the log and the metrics say where the memory went', async () => {  // R25
-  assert.match(crowded.log, /rank_memory rank=1 weights="[\d.]+ \w+" kv_cache="1\.2 MiB" kv_cache_tokens=512 host_tier="[\d.]+ MiB"/);
+  assert.match(crowded.log, /rank_memory rank=1 weights="[\d.]+ \w+" kv_cache="1\.2 MiB" kv_cache_dtype=float32 kv_cache_tokens=512 host_tier="[\d.]+ MiB"/);
   const [rank] = await crowded.ranks();
   const { weights_bytes, kv_cache_bytes, bundle_bytes, scoring_bytes, workspace_bytes, device_allocated_bytes } = rank.memory;
   assert.equal(weights_bytes + kv_cache_bytes + bundle_bytes + scoring_bytes + workspace_bytes, device_allocated_bytes);

@@ -247,7 +247,7 @@ TEST(Codec, EveryManifestFieldTravelsOnItsOwn) {
   base.manifest.graphs.resize(1);
   base.manifest.graphs[0].operation = Operation::kDecode;
   [[maybe_unused]] const auto& [r1, r2] = base;
-  [[maybe_unused]] const auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14] = base.manifest;
+  [[maybe_unused]] const auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15] = base.manifest;
   [[maybe_unused]] const auto& [b1, b2, b3] = base.manifest.buffers[0];
   [[maybe_unused]] const auto& [g1, g2, g3, g4] = base.manifest.graphs[0];
   [[maybe_unused]] const auto& [x1, x2, x3, x4, x5, x6, x7, x8, x9] = base.manifest.memory;
@@ -258,6 +258,7 @@ TEST(Codec, EveryManifestFieldTravelsOnItsOwn) {
                 [](R& r) { r.manifest.model_type = "qwen3"; },
                 [](R& r) { r.manifest.device = "cpu"; },
                 [](R& r) { r.manifest.dtype = "float32"; },
+                [](R& r) { r.manifest.kv_cache_dtype = "bfloat16"; },
                 [](R& r) { r.manifest.vocab_size = 151936; },
                 [](R& r) { r.manifest.max_model_len = 4096; },
                 [](R& r) { r.manifest.slot_capacity = 32; },

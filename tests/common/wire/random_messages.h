@@ -26,8 +26,9 @@ inline auto fields(const MemoryReport& m) {
 }
 inline bool same_manifest(const CoreManifest& a, const CoreManifest& b) {
   const auto own = [](const CoreManifest& m) {
-    return std::tie(m.model_type, m.device, m.dtype, m.vocab_size, m.max_model_len, m.slot_capacity, m.token_capacity,
-                    m.prefill_chunk, m.kv_block_size, m.kv_num_blocks, m.host_num_blocks, m.buffers, m.graphs);
+    return std::tie(m.model_type, m.device, m.dtype, m.kv_cache_dtype, m.vocab_size, m.max_model_len, m.slot_capacity,
+                    m.token_capacity, m.prefill_chunk, m.kv_block_size, m.kv_num_blocks, m.host_num_blocks, m.buffers,
+                    m.graphs);
   };
   return own(a) == own(b) && fields(a.memory) == fields(b.memory);
 }
@@ -165,6 +166,7 @@ class RandomMessages {
     m.model_type = text();
     m.device = text();
     m.dtype = text();
+    m.kv_cache_dtype = text();
     m.vocab_size = between(0, 1 << 20);
     m.max_model_len = between(0, 1 << 20);
     m.slot_capacity = between(0, 65536);

@@ -1,5 +1,6 @@
 // Rotation, cache writes and paged attention against float64, and X1: a row's bits depend on its position and cache
-// alone, in prefill with any chunking and in decode.
+// alone, in prefill with any chunking and in decode. Over an FP32 cache and a BF16 one: the definition reads the cache
+// that the kernel reads, so what a BF16 cache rounds is not part of a tolerance.
 #include "kernels/transformer/attention.h"
 
 #include <algorithm>
@@ -24,6 +25,13 @@ using testing::kNan;
 // 1), so it is off by a few 2^-24 times its terms; the weights by as much, relatively; outputs are averages of values.
 constexpr double kRopeTolerance = 2e-6, kAttentionTolerance = 8e-6;
 
+#if defined(HELIOS_EMULATED_DEVICE) || defined(HELIOS_CUDA_DEVICE)
+constexpr bool kCudaSources = true;
+#else
+constexpr bool kCudaSources = false;
+#endif
+constexpr DType kCaches[] = {DType::kFloat32, DType::kBFloat16};
+
 struct Geometry {
   int q_heads, kv_heads, head_dim;
   std::vector<int32_t> kv_of_q;
@@ -38,15 +46,15 @@ Geometry grouped(int q_heads, int kv_heads, int head_dim) {
 /// Slots with a paged cache: block tables are a random permutation, the cache is NaN where nothing was written.
 class Cache {
  public:
-  Cache(const Geometry& geometry, int slots, int max_positions, uint32_t seed = 3)
-      : geometry_(geometry), max_blocks_((max_positions + kKvBlockSize - 1) / kKvBlockSize) {
+  Cache(const Geometry& geometry, int slots, int max_positions, DType dtype = DType::kFloat32, uint32_t seed = 3)
+      : geometry_(geometry), dtype_(dtype), max_blocks_((max_positions + kKvBlockSize - 1) / kKvBlockSize) {
     const int64_t blocks = static_cast<int64_t>(slots) * max_blocks_ + 1;
     table_.resize(static_cast<size_t>(slots) * max_blocks_);
     std::iota(table_.begin(), table_.end(), 1);
     std::shuffle(table_.begin(), table_.end(), std::mt19937(seed));
-    const int64_t floats = blocks * geometry.kv_heads * geometry.head_dim * kKvBlockSize;
-    keys_.assign(floats, kNan);
-    values_.assign(floats, kNan);
+    elements_ = blocks * geometry.kv_heads * geometry.head_dim * kKvBlockSize;
+    keys_.assign(static_cast<size_t>(elements_) * dtype_bytes(dtype), 0xff);  // NaN in either type
+    values_ = keys_;
     const int half = geometry.head_dim / 2;
     for (int p = 0; p < max_positions; ++p) {
       for (int i = 0; i < half; ++i) {
@@ -59,9 +67,10 @@ class Cache {
 
   int64_t row_floats() const { return (geometry_.q_heads + 2 * geometry_.kv_heads) * int64_t{geometry_.head_dim}; }
   int64_t out_floats() const { return geometry_.q_heads * int64_t{geometry_.head_dim}; }
-  KvLayer layer() { return {keys_.data(), values_.data()}; }
-  std::vector<float>& keys() { return keys_; }
-  std::vector<float>& values() { return values_; }
+  KvLayer layer() { return {keys_.data(), values_.data(), dtype_}; }
+  std::vector<float> keys() const { return widened(keys_); }
+  std::vector<float> values() const { return widened(values_); }
+  float stored(float x) const { return dtype_ == DType::kBFloat16 ? round_to_bf16(x) : x; }
   RopeTable rope() const { return {cos_.data(), sin_.data()}; }
 
   AttentionShape shape(int32_t window = 0) const {
@@ -78,10 +87,19 @@ class Cache {
   }
 
  private:
+  std::vector<float> widened(const std::vector<uint8_t>& bytes) const {
+    std::vector<float> out(static_cast<size_t>(elements_));
+    for (int64_t i = 0; i < elements_; ++i) out[i] = load_element(bytes.data(), dtype_, i);
+    return out;
+  }
+
   Geometry geometry_;
+  DType dtype_;
   int max_blocks_;
+  int64_t elements_ = 0;
   std::vector<int32_t> table_;
-  std::vector<float> keys_, values_, cos_, sin_;
+  std::vector<uint8_t> keys_, values_;
+  std::vector<float> cos_, sin_;
 };
 
 /// One step over the rows: norm, rotate, cache, attend. `qkv` [rows, row_floats] is changed. Dense [rows, out_floats].
@@ -134,8 +152,9 @@ TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
     ThreadPool pool(threads);
     for (const Geometry& geometry : geometries()) {
       for (const bool with_norm : {false, true}) {
-        for (const bool round : {false, true}) {
-          Cache cache(geometry, 3, 100);
+        for (const int variant : {0, 1, 2}) {
+          const bool round = variant == 1;
+          Cache cache(geometry, 3, 100, kCaches[variant == 2]);
           const std::vector<float> norm = random_floats(2 * geometry.head_dim, 31);
           const std::vector<int32_t> positions = {0, 33, -1, 99, 31}, slots = {1, 0, 2, 2, 1};
           const int64_t width = cache.row_floats(), stride = width + 5, dim = geometry.head_dim;
@@ -150,6 +169,7 @@ TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
           std::vector<double> expected(5 * width);
           rope_reference(args, expected.data());
           rope_and_cache(args, pool);
+          const std::vector<float> keys = cache.keys(), values = cache.values();
           int64_t written = 0;
           for (int64_t r = 0; r < 5; ++r) {
             for (int64_t i = 0; i < stride; ++i) {
@@ -169,16 +189,14 @@ TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
             for (int64_t h = 0; h < geometry.kv_heads; ++h) {
               const int64_t base = (block * geometry.kv_heads + h) * dim * kKvBlockSize;
               for (int64_t i = 0; i < dim; ++i, ++written) {
-                ASSERT_EQ(cache.keys()[base + i * kKvBlockSize + offset], k[h * dim + i]);
-                ASSERT_EQ(cache.values()[base + offset * dim + i], k[(geometry.kv_heads + h) * dim + i]);
+                ASSERT_EQ(keys[base + i * kKvBlockSize + offset], cache.stored(k[h * dim + i]));
+                ASSERT_EQ(values[base + offset * dim + i], cache.stored(k[(geometry.kv_heads + h) * dim + i]));
               }
             }
           }
-          const auto set = std::count_if(cache.keys().begin(), cache.keys().end(), [](float f) { return f == f; });
-          EXPECT_EQ(set, written) << "keys written elsewhere";
-          const auto values =
-              std::count_if(cache.values().begin(), cache.values().end(), [](float f) { return f == f; });
-          EXPECT_EQ(values, written) << "values written elsewhere";
+          const auto is_set = [](float f) { return f == f; };
+          EXPECT_EQ(std::count_if(keys.begin(), keys.end(), is_set), written) << "keys written elsewhere";
+          EXPECT_EQ(std::count_if(values.begin(), values.end(), is_set), written) << "values written elsewhere";
         }
       }
     }
@@ -189,8 +207,9 @@ TEST(PagedAttention, MeetsFloat64InMixedBatches) {
   for (const int threads : testing::cases_for_device<int>({1, 2, 3}, 1)) {
     ThreadPool pool(threads);
     for (const Geometry& geometry : testing::cases_for_device(geometries(), 3)) {
-      for (const int32_t window : {0, 1, 7, 40}) {
-        Cache cache(geometry, 4, 130);
+      for (const auto& [window, dtype] : {std::pair{0, kCaches[0]}, {1, kCaches[0]}, {7, kCaches[1]}, {40, kCaches[0]},
+                                          {0, kCaches[1]}, {40, kCaches[1]}}) {
+        Cache cache(geometry, 4, 130, dtype);
         // Slot 0 has 100 positions, slot 2 has 31; then a step that mixes decode, a prefill tail and dead rows.
         std::vector<float> first = random_floats(131 * cache.row_floats(), 41);
         std::vector<int32_t> positions = ascending(0, 100), slots(100, 0);
@@ -229,8 +248,8 @@ TEST(PagedAttention, RoundsItsOutputWhenAsked) {
 
 /// Every row of a sequence of `length`, fed in chunks, beside another sequence in the same batch.
 std::vector<float> run_chunked(const Geometry& geometry, int length, int chunk, int32_t window, bool with_company,
-                               bool with_norm, ThreadPool& pool, uint32_t table_seed) {
-  Cache cache(geometry, 2, length + 1, table_seed);
+                               bool with_norm, ThreadPool& pool, uint32_t table_seed, DType dtype) {
+  Cache cache(geometry, 2, length + 1, dtype, table_seed);
   const std::vector<float> qkv = random_floats(length * cache.row_floats(), 51);
   const std::vector<float> other = random_floats(length * cache.row_floats(), 52);
   const std::vector<float> norm = random_floats(2 * geometry.head_dim, 53);
@@ -254,13 +273,15 @@ std::vector<float> run_chunked(const Geometry& geometry, int length, int chunk, 
 TEST(PagedAttention, X1_PrefillInAnyChunkingAndDecodeGiveTheSameBits) {
   ThreadPool one(1), three(3);
   for (const Geometry& geometry : testing::cases_for_device(geometries(), 2)) {
-    for (const int32_t window : {0, 37}) {
+    for (const auto& [window, dtype] :
+         {std::pair{0, kCaches[0]}, {37, kCaches[0]}, {0, kCaches[1]}, {37, kCaches[1]}}) {
       const int length = 103;
-      const std::vector<float> decode = run_chunked(geometry, length, 1, window, false, true, one, 3);
+      const std::vector<float> decode = run_chunked(geometry, length, 1, window, false, true, one, 3, dtype);
       const auto expected = bits_of(decode.data(), static_cast<int64_t>(decode.size()));
       for (const int chunk : testing::cases_for_device<int>({50, 7, 2, 32, 103}, 2)) {
         for (ThreadPool* pool : testing::cases_for_device<ThreadPool*>({&one, &three}, 1)) {
-          const std::vector<float> out = run_chunked(geometry, length, chunk, window, chunk % 2 == 0, true, *pool, 4);
+          const std::vector<float> out =
+              run_chunked(geometry, length, chunk, window, chunk % 2 == 0, true, *pool, 4, dtype);
           ASSERT_EQ(bits_of(out.data(), static_cast<int64_t>(out.size())), expected)
               << "chunk " << chunk << " head_dim " << geometry.head_dim;
         }
@@ -272,18 +293,41 @@ TEST(PagedAttention, X1_PrefillInAnyChunkingAndDecodeGiveTheSameBits) {
 TEST(PagedAttention, X1_ALargePrefillGivesTheBitsOfDecode) {
   ThreadPool two(2);
   const Geometry geometry = grouped(2, 1, 64);
-  const std::vector<float> decode = run_chunked(geometry, 300, 1, 0, false, false, two, 3);
-  const std::vector<float> prefill = run_chunked(geometry, 300, 300, 0, false, false, two, 5);
-  EXPECT_EQ(bits_of(decode.data(), static_cast<int64_t>(decode.size())),
-            bits_of(prefill.data(), static_cast<int64_t>(prefill.size())));
+  for (const DType dtype : kCaches) {
+    const std::vector<float> decode = run_chunked(geometry, 300, 1, 0, false, false, two, 3, dtype);
+    const std::vector<float> prefill = run_chunked(geometry, 300, 300, 0, false, false, two, 5, dtype);
+    EXPECT_EQ(bits_of(decode.data(), static_cast<int64_t>(decode.size())),
+              bits_of(prefill.data(), static_cast<int64_t>(prefill.size())));
+  }
+}
+
+// What --dtype bfloat16 stores is BF16 already: half the cache then costs nothing. On a GPU the two caches have kernels
+// of their own, and other bits.
+TEST(PagedAttention, ABf16CacheOfRoundedRowsIsTheFp32One) {
+  ThreadPool pool(2);
+  for (const Geometry& geometry : testing::cases_for_device(geometries(), 3)) {
+    Cache wide(geometry, 1, 80), narrow(geometry, 1, 80, DType::kBFloat16);
+    std::vector<float> qkv = random_floats(80 * wide.row_floats(), 44);
+    const std::vector<int32_t> slots(80, 0);
+    std::vector<float> same = qkv;
+    const std::vector<float> a = step(wide, qkv, ascending(0, 80), slots, 0, nullptr, pool, true);
+    const std::vector<float> b = step(narrow, same, ascending(0, 80), slots, 0, nullptr, pool, true);
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (kCudaSources) {
+        ASSERT_NEAR(a[i], b[i], std::fabs(a[i]) * 0x1p-7 + 1e-6) << i;
+      } else {
+        ASSERT_EQ(a[i], b[i]) << i;
+      }
+    }
+  }
 }
 
 // A step's count is read when the kernel runs, and bounds what is read and written.
 TEST(PagedAttention, OnlyTheRowsOfTheStepAreTouched) {
   ThreadPool pool(2);
   const Geometry geometry = grouped(4, 2, 8);
-  for (const int32_t live : {0, 1, 3}) {
-    Cache cache(geometry, 1, 40);
+  for (const auto& [live, dtype] : {std::pair{0, kCaches[0]}, {1, kCaches[1]}, {3, kCaches[0]}, {3, kCaches[1]}}) {
+    Cache cache(geometry, 1, 40, dtype);
     std::vector<float> qkv = random_floats(5 * cache.row_floats(), 71);
     const std::vector<float> before = qkv;
     const std::vector<int32_t> positions = ascending(0, 5), slots(5, 0);
@@ -301,7 +345,8 @@ TEST(PagedAttention, OnlyTheRowsOfTheStepAreTouched) {
     rope_and_cache(rope, pool);
     paged_attention(attention, scratch.data(), pool);
     for (size_t i = live * cache.row_floats(); i < qkv.size(); ++i) ASSERT_EQ(qkv[i], before[i]) << live;
-    const auto cached = std::count_if(cache.keys().begin(), cache.keys().end(), [](float f) { return f == f; });
+    const std::vector<float> keys = cache.keys();
+    const auto cached = std::count_if(keys.begin(), keys.end(), [](float f) { return f == f; });
     EXPECT_EQ(cached, live * geometry.kv_heads * geometry.head_dim);
     for (int64_t i = 0; i < 5 * cache.out_floats(); ++i) {
       ASSERT_EQ(out[i] != -77.0f, i < live * cache.out_floats()) << live;
@@ -312,7 +357,8 @@ TEST(PagedAttention, OnlyTheRowsOfTheStepAreTouched) {
 /// A slot whose cache holds `length` positions, and attention of rows over it.
 class FilledCache {
  public:
-  FilledCache(const Geometry& geometry, int length, ThreadPool& pool) : cache_(geometry, 2, length), pool_(pool) {
+  FilledCache(const Geometry& geometry, int length, DType dtype, ThreadPool& pool)
+      : cache_(geometry, 2, length, dtype), pool_(pool) {
     rows_ = random_floats(length * cache_.row_floats(), 81);
     RopeAndCacheArgs rope{rows_.data(), cache_.row_floats(), cache_.shape(), {}};
     const std::vector<int32_t> positions = ascending(0, length), slots(static_cast<size_t>(length), 1);
@@ -374,8 +420,9 @@ TEST(PagedAttention, X1_LongContextsOfEveryHeadSizeMeetFloat64) {
                                             grouped(1, 1, 192),
                                             grouped(20, 1, 16),
                                             Geometry{5, 2, 32, {0, 1, 1, 0, 1}}};
-  for (const Geometry& geometry : geometries) {
-    FilledCache cache(geometry, 540, pool);
+  for (size_t run = 0; run < 2 * geometries.size(); ++run) {
+    const Geometry& geometry = geometries[run / 2];
+    FilledCache cache(geometry, 540, kCaches[run % 2], pool);
     for (const int32_t window : testing::cases_for_device<int32_t>({290, 0}, geometry.head_dim == 256 ? 2 : 1)) {
       // a decode; rows about a partition's end; a tile of neighbours; the begin
       const std::vector<int32_t> positions = {539, 255, 256, 257, 500, 501, 502, 0, 1};
@@ -433,8 +480,8 @@ TEST(PagedAttention, X1_RowsBeyondOnePassGiveTheSameBits) {
 TEST(PagedAttention, NanStaysWithTheRowsThatSeeIt) {
   ThreadPool pool(2);
   const Geometry geometry = grouped(4, 2, 16);
-  for (const int32_t window : {0, 10}) {
-    Cache cache(geometry, 2, 80);
+  for (const auto& [window, dtype] : {std::pair{0, kCaches[0]}, {10, kCaches[0]}, {0, kCaches[1]}, {10, kCaches[1]}}) {
+    Cache cache(geometry, 2, 80, dtype);
     std::vector<float> qkv = random_floats(80 * cache.row_floats(), 61);
     const int64_t width = cache.row_floats(), out_width = cache.out_floats();
     const int64_t k_at = geometry.q_heads * 16, v_at = k_at + geometry.kv_heads * 16;
@@ -444,7 +491,7 @@ TEST(PagedAttention, NanStaysWithTheRowsThatSeeIt) {
     const std::vector<float> out =
         step(cache, qkv, ascending(0, 80), std::vector<int32_t>(80, 0), window, nullptr, pool);
     for (int64_t row = 0; row < 80; ++row) {
-      const auto sees = [&](int64_t key) { return key <= row && (window == 0 || key > row - window); };
+      const auto sees = [&, window = window](int64_t key) { return key <= row && (window == 0 || key > row - window); };
       for (int64_t i = 0; i < out_width; ++i) {
         const int64_t head = i / 16;
         const bool poisoned =
@@ -458,16 +505,18 @@ TEST(PagedAttention, NanStaysWithTheRowsThatSeeIt) {
 TEST(PagedAttention, LargeScoresNeitherOverflowNorUnderflow) {
   ThreadPool pool(1);
   const Geometry geometry = grouped(1, 1, 8);
-  Cache cache(geometry, 1, 64);
-  std::vector<float> qkv = random_floats(64 * cache.row_floats(), 62, 60.0f);
-  const std::vector<int32_t> slots(64, 0);
-  const std::vector<float> out = step(cache, qkv, ascending(0, 64), slots, 0, nullptr, pool);
-  const std::vector<int32_t> positions = ascending(0, 64);
-  std::vector<double> expected(64 * 8);
-  attention_reference({qkv.data(), cache.row_floats(), cache.shape(), cache.rows(positions, slots), cache.layer()},
-                      expected.data());
-  // Scores of thousands: their FP32 rounding (about 2^-13 absolute) moves the weights, and values are of size 60.
-  for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 0.05) << i;
+  for (const DType dtype : kCaches) {
+    Cache cache(geometry, 1, 64, dtype);
+    std::vector<float> qkv = random_floats(64 * cache.row_floats(), 62, 60.0f);
+    const std::vector<int32_t> slots(64, 0);
+    const std::vector<float> out = step(cache, qkv, ascending(0, 64), slots, 0, nullptr, pool);
+    const std::vector<int32_t> positions = ascending(0, 64);
+    std::vector<double> expected(64 * 8);
+    attention_reference({qkv.data(), cache.row_floats(), cache.shape(), cache.rows(positions, slots), cache.layer()},
+                        expected.data());
+    // Scores of thousands: their FP32 rounding (about 2^-13 absolute) moves the weights, and values are of size 60.
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 0.05) << i;
+  }
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ struct Thread {  // one CUDA thread, or (tid == kMain) the OS thread that drives
   uint32_t mask = 0;
   int arg = 0, width = 32;
   uint64_t in = 0, out = 0;
+  void (*together)(void* const*) = nullptr;  // of a joined operation
   Loc loc;
 };
 
@@ -269,11 +270,23 @@ uint64_t warp_op(Kind kind, uint32_t mask, uint64_t in, int arg, int width, cons
       o.out = kind < bit_or ? lanes[s]->in : acc;
       if (&o != &t) e.push(&o);
     }
+    if (kind == joined) {
+      __tsan_acquire(&waiting);  // what the lanes wrote before they came
+      void* all[32];
+      for (int l = 0; l < 32; ++l) all[l] = reinterpret_cast<void*>(lanes[l]->in);
+      t.together(all);
+      __tsan_release(&waiting);
+    }
     waiting &= ~mask;
     t.state = State::ready;
   }
   __tsan_acquire(&waiting);
   return t.out;
+}
+
+void join_warp(void* mine, void (*together)(void* const*), const Loc& loc) {
+  tls->cur->together = together;
+  warp_op(joined, ~0u, reinterpret_cast<uint64_t>(mine), 0, 32, loc);
 }
 
 namespace {

@@ -18,6 +18,7 @@ CoreManifest core(int32_t alternatives, bool token_ids, bool prompt_scoring = fa
   return build_manifest({.model_type = "qwen3",
                          .device = "cpu",
                          .dtype = "float32",
+                         .kv_cache_dtype = "bfloat16",
                          .vocab_size = 300,
                          .max_model_len = 128,
                          .slot_capacity = kCapacity,

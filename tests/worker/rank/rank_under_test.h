@@ -51,6 +51,7 @@ class ScriptedExecutor final : public Executor {
     manifest_.model_type = "scripted";
     manifest_.device = "cpu";
     manifest_.dtype = "float32";
+    manifest_.kv_cache_dtype = "float32";
     manifest_.vocab_size = 300;
     manifest_.slot_capacity = 4;
     manifest_.token_capacity = 8;

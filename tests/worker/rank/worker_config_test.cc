@@ -105,6 +105,12 @@ TEST(WorkerConfig, R39_PromptScoringIsOffUntilItIsAskedFor) {
   EXPECT_TRUE(parse(with({"--prompt-logprobs"})).value().config.core.prompt_logprobs);
 }
 
+TEST(WorkerConfig, TheKvCachesTypeIsTheCoresOwnUntilItIsNamed) {
+  EXPECT_EQ(parse(with({}))->config.core.kv_cache_dtype, KvCacheDtype::kAuto);
+  EXPECT_EQ(parse(with({"--kv-cache-dtype", "float32"}))->config.core.kv_cache_dtype, KvCacheDtype::kFloat32);
+  EXPECT_EQ(parse(with({"--kv-cache-dtype", "bfloat16"}))->config.core.kv_cache_dtype, KvCacheDtype::kBFloat16);
+}
+
 TEST(WorkerConfig, ALaunchersVariablesSayWhichRankThisIs) {  // D6
   const std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "3"},
                                                         {"OMPI_COMM_WORLD_SIZE", "4"},
@@ -152,6 +158,7 @@ TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {with({"--device", "tpu"}), "--device"},
       {with({"--dtype", "int8"}), "--dtype"},
       {with({"--dtype", "float16"}), "--dtype float16"},
+      {with({"--kv-cache-dtype", "fp8"}), "--kv-cache-dtype: expected auto, float32 or bfloat16, found 'fp8'"},
       {with({"--tp-reduce", "fast"}), "--tp-reduce fast: is for --device cuda"},
       {with({"--tp-reduce", "quick"}), "--tp-reduce: expected canonical or fast, found 'quick'"},
       {with({"--threads-per-rank", "-1"}), "--threads-per-rank"},
@@ -185,6 +192,7 @@ TEST(WorkerConfig, HelpFitsAScreenAndNamesEveryFlag) {
                            "--local-rank",
                            "--device",
                            "--dtype",
+                           "--kv-cache-dtype",
                            "--threads-per-rank",
                            "--max-num-seqs",
                            "--max-model-len",

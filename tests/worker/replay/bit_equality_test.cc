@@ -140,6 +140,37 @@ TEST(BitEquality, TokensAreTheSameWithAndWithoutLogprobs) {
   }
 }
 
+// A BF16 cache is rounded where it is stored, which no batch, chunk or degree can see.
+TEST(BitEquality, ABf16CacheOverDegreesBatchesAndChunks) {
+  TemporaryDirectory directory;
+  write_tiny_checkpoint(directory.path());
+  CoreConfig config = config_for(directory.path(), 512);
+  config.kv_cache_dtype = KvCacheDtype::kBFloat16;
+  TestCluster alone(config, 1);
+  const std::vector<TestSequence> expected = run(alone, make_sequences(kTinyVocab), 1, 0);
+  for (const int world : {2, 8}) {
+    TestCluster cluster(config, world);
+    for (const auto& [batch, chunk] : {std::pair{32, 1}, {7, 16}, {32, 0}}) {
+      const std::vector<TestSequence> got = run(cluster, make_sequences(kTinyVocab), batch, chunk);
+      for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i], true);
+    }
+  }
+}
+
+// --dtype bfloat16 stores rounded keys and values: as BF16 they are the same numbers.
+TEST(BitEquality, RoundedKeysAndValuesLoseNothingAsBf16) {
+  TemporaryDirectory directory;
+  write_tiny_checkpoint(directory.path());
+  CoreConfig config = config_for(directory.path(), 64);
+  config.dtype = ComputeDtype::kBFloat16;
+  TestCluster narrow(config, 1);
+  config.kv_cache_dtype = KvCacheDtype::kFloat32;
+  TestCluster wide(config, 1);
+  const std::vector<TestSequence> a = run(narrow, make_sequences(kTinyVocab), 32, 16);
+  const std::vector<TestSequence> b = run(wide, make_sequences(kTinyVocab), 32, 16);
+  for (size_t i = 0; i < a.size(); ++i) expect_same(a[i], b[i], true);
+}
+
 // Decoding threads inside a rank split work, never sums.
 TEST(BitEquality, ThreadCountDoesNotMatter) {
   TemporaryDirectory directory;

@@ -80,7 +80,21 @@ TEST_F(ExecutorTest, TheManifestDeclaresTheWholeBundle) {
   EXPECT_GT(m.memory.weights_bytes, 0);
   EXPECT_GT(m.memory.workspace_bytes, 0);
   EXPECT_GT(m.memory.pinned_bytes, 0);
+  EXPECT_EQ(m.kv_cache_dtype, "float32");
   EXPECT_EQ(m.memory.kv_cache_bytes, 16 * 2 * 2 * 2 * 8 * 32 * 4);
+}
+
+// --kv-cache-dtype: half the bytes, by itself where --dtype bfloat16 rounds keys and values anyway.
+TEST_F(ExecutorTest, ABf16CacheTakesHalfTheMemory) {
+  CoreConfig asked = config(), rounded = config(), kept = config();
+  asked.kv_cache_dtype = KvCacheDtype::kBFloat16;
+  rounded.dtype = kept.dtype = ComputeDtype::kBFloat16;
+  kept.kv_cache_dtype = KvCacheDtype::kFloat32;
+  for (const auto& [c, halves] : {std::pair{asked, 1}, {rounded, 1}, {kept, 2}}) {
+    TestCluster cluster(c, 1);
+    EXPECT_EQ(cluster.manifest().kv_cache_dtype, halves == 1 ? "bfloat16" : "float32");
+    EXPECT_EQ(cluster.manifest().memory.kv_cache_bytes, halves * 16 * 2 * 2 * 2 * 8 * 32 * 2);
+  }
 }
 
 /// The tiny checkpoint with one tensor changed.

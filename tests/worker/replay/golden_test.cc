@@ -98,12 +98,14 @@ struct Reported {
 
 class GoldenRun {
  public:
-  GoldenRun(const std::string& model_dir, int64_t vocab, ComputeDtype dtype, int world)
-      : vocab_(vocab), cluster_(config(model_dir, vocab, dtype), world), driver_(cluster_) {}
+  GoldenRun(const std::string& model_dir, int64_t vocab, ComputeDtype dtype, int world,
+            KvCacheDtype cache = KvCacheDtype::kAuto)
+      : vocab_(vocab), cluster_(config(model_dir, vocab, dtype, cache), world), driver_(cluster_) {}
 
-  static CoreConfig config(const std::string& model_dir, int64_t vocab, ComputeDtype dtype) {
+  static CoreConfig config(const std::string& model_dir, int64_t vocab, ComputeDtype dtype, KvCacheDtype cache) {
     return {.model_dir = model_dir,
             .dtype = dtype,
+            .kv_cache_dtype = cache,
             .slot_capacity = static_cast<int>((vocab + 127) / 128) + 1,
             .prefill_chunk = 64};
   }
@@ -329,14 +331,11 @@ struct Bf16Case {
 
 void PrintTo(const Bf16Case& c, std::ostream* out) { *out << c.model; }
 
-class BFloat16Golden : public ::testing::TestWithParam<Bf16Case> {};
-
-// The tolerances that the goldens' own notes state for activations rounded to bfloat16.
-TEST_P(BFloat16Golden, StaysWithinTheStatedTolerance) {
-  const Bf16Case& c = GetParam();
+/// How far a run's logprobs lie from the goldens'.
+void expect_within(const Bf16Case& c, ComputeDtype dtype, KvCacheDtype cache, double at_least) {
   HELIOS_NEED_TEST_DATA(model, std::string("models/") + c.model);
   HELIOS_NEED_TEST_DATA(golden, std::string("golden/") + c.golden);
-  GoldenRun run(model, c.vocab, ComputeDtype::kBFloat16, 1);
+  GoldenRun run(model, c.vocab, dtype, 1, cache);
   double sum = 0, largest = 0;
   int64_t count = 0;
   const std::vector<GoldenPrompt> prompts = read_golden(golden);
@@ -351,17 +350,35 @@ TEST_P(BFloat16Golden, StaysWithinTheStatedTolerance) {
     }
   }
   ASSERT_GT(count, 50);
-  RecordProperty("mean", std::to_string(sum / static_cast<double>(count)));
-  RecordProperty("largest", std::to_string(largest));
+  ::testing::Test::RecordProperty("mean", std::to_string(sum / static_cast<double>(count)));
+  ::testing::Test::RecordProperty("largest", std::to_string(largest));
   EXPECT_LE(sum / static_cast<double>(count), c.mean);
   EXPECT_LE(largest, c.largest);
-  EXPECT_GT(largest, 1e-4) << "--dtype bfloat16 rounds; float32 results would mean that the flag is ignored";
+  EXPECT_GT(largest, at_least) << "it rounds; float32 results would mean that the flag is ignored";
+}
+
+class BFloat16Golden : public ::testing::TestWithParam<Bf16Case> {};
+
+// The tolerances that the goldens' own notes state for activations rounded to bfloat16.
+TEST_P(BFloat16Golden, StaysWithinTheStatedTolerance) {
+  expect_within(GetParam(), ComputeDtype::kBFloat16, KvCacheDtype::kAuto, 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BFloat16Golden,
                          ::testing::Values(Bf16Case{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
                                            Bf16Case{"tiny-random/qwen3-qknorm-bf16",
                                                     "tiny-random/qwen3-qknorm-bf16.json", 517, 1, 0.05, 0.5},
+                                           Bf16Case{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
+
+class Bf16CacheGolden : public ::testing::TestWithParam<Bf16Case> {};
+
+// --kv-cache-dtype bfloat16 alone.
+TEST_P(Bf16CacheGolden, RoundsKeysAndValuesAndNothingElse) {
+  expect_within(GetParam(), ComputeDtype::kFloat32, KvCacheDtype::kBFloat16, 2e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Bf16CacheGolden,
+                         ::testing::Values(Bf16Case{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
                                            Bf16Case{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
 
 }  // namespace

@@ -15,7 +15,14 @@ class HostTierTest : public ExecutorTest {
   /// Six blocks of the host tier on each of `world` ranks: two layers, two KV heads of 8 values shared out.
   CoreConfig config(int world) const {
     CoreConfig c = ExecutorTest::config();
-    c.host_tier_bytes = 6 * KvCache::block_bytes(2, std::max(1, 2 / world), 8);
+    c.host_tier_bytes = 6 * KvCache::block_bytes(2, std::max(1, 2 / world), 8, DType::kFloat32);
+    return c;
+  }
+  /// The same number of blocks, of half the bytes.
+  CoreConfig bf16_config(int world) const {
+    CoreConfig c = config(world);
+    c.kv_cache_dtype = KvCacheDtype::kBFloat16;
+    c.host_tier_bytes /= 2;
     return c;
   }
   static std::vector<TokenId> prompt(int length, int step) {
@@ -64,9 +71,9 @@ std::vector<std::vector<int32_t>> go_on(Hand& hand, Completion completion, int s
 }
 
 TEST_F(HostTierTest, X1_BlocksThatComeBackHoldWhatTheyHeld) {
-  for (const int world : {1, 2, 4}) {
+  for (const auto& [world, bf16] : {std::pair{1, false}, {2, true}, {4, false}}) {
     SCOPED_TRACE("ranks " + std::to_string(world));
-    TestCluster cluster(config(world), world);
+    TestCluster cluster(bf16 ? bf16_config(world) : config(world), world);
     ASSERT_EQ(cluster.manifest().host_num_blocks, 6);
     EXPECT_GT(cluster.manifest().memory.host_tier_bytes, 0);
     Hand hand(cluster);
@@ -108,7 +115,7 @@ TEST_F(HostTierTest, X1_BlocksThatComeBackHoldWhatTheyHeld) {
 TEST_F(HostTierTest, R25_TheReportStatesEachPartApartFromTheDevicesTotals) {
   TestCluster cluster(config(1), 1);
   const MemoryReport& m = cluster.manifest().memory;
-  EXPECT_EQ(m.host_tier_bytes, 6 * KvCache::block_bytes(2, 2, 8));
+  EXPECT_EQ(m.host_tier_bytes, 6 * KvCache::block_bytes(2, 2, 8, DType::kFloat32));
   EXPECT_EQ(m.device_allocated_bytes,
             m.weights_bytes + m.kv_cache_bytes + m.bundle_bytes + m.workspace_bytes + m.scoring_bytes);
   EXPECT_GE(m.device_reserved_bytes, m.device_allocated_bytes);
@@ -122,7 +129,7 @@ TEST_F(HostTierTest, R25_TheReportStatesEachPartApartFromTheDevicesTotals) {
 TEST_F(HostTierTest, SizesInBytesAreKeptOrRefused) {
   CoreConfig c = ExecutorTest::config();
   c.kv_cache_tokens = 0;
-  c.kv_cache_bytes = 7 * KvCache::block_bytes(2, 2, 8) + 100;
+  c.kv_cache_bytes = 7 * KvCache::block_bytes(2, 2, 8, DType::kFloat32) + 100;
   TestCluster cluster(c, 1);
   EXPECT_EQ(cluster.manifest().kv_num_blocks, 7);
   const auto refusal = [&](CoreConfig wrong) {

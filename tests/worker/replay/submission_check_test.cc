@@ -14,6 +14,7 @@ CoreShape shape() {
   return {.model_type = "tiny",
           .device = "cpu",
           .dtype = "float32",
+          .kv_cache_dtype = "float32",
           .vocab_size = 300,
           .max_model_len = 100,
           .slot_capacity = 4,
