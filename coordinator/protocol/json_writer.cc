@@ -1,7 +1,9 @@
 #include "coordinator/protocol/json_writer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 #include "common/base/check.h"
 
@@ -30,46 +32,86 @@ size_t utf8_length(std::string_view text, size_t at) {
   return 0;
 }
 
-void append_escape(std::string& out, unsigned char c) {
+char* write_escape(char* out, unsigned char c) {
+  *out++ = '\\';
   switch (c) {
     case '"':
-      out += "\\\"";
-      return;
     case '\\':
-      out += "\\\\";
-      return;
+      *out++ = static_cast<char>(c);
+      return out;
     case '\b':
-      out += "\\b";
-      return;
+      *out++ = 'b';
+      return out;
     case '\f':
-      out += "\\f";
-      return;
+      *out++ = 'f';
+      return out;
     case '\n':
-      out += "\\n";
-      return;
+      *out++ = 'n';
+      return out;
     case '\r':
-      out += "\\r";
-      return;
+      *out++ = 'r';
+      return out;
     case '\t':
-      out += "\\t";
-      return;
+      *out++ = 't';
+      return out;
     default: {
       constexpr char kHex[] = "0123456789abcdef";
-      out += "\\u00";
-      out += kHex[c >> 4];
-      out += kHex[c & 15];
+      const char text[] = {'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
+      return std::copy_n(text, sizeof text, out);
     }
   }
 }
 
+/// No byte of the eight is below 0x20, above 0x7F, a quote or a backslash.
+bool all_plain(uint64_t bytes) {
+  constexpr uint64_t kOnes = 0x0101'0101'0101'0101, kTops = 0x8080'8080'8080'8080;
+  // Where all tops are clear, the top of x - y shows a byte of x below y's, at least the lowest such.
+  const uint64_t quotes = bytes ^ (kOnes * '"'), backslashes = bytes ^ (kOnes * '\\');
+  return ((bytes | (bytes - kOnes * 0x20) | (quotes - kOnes) | (backslashes - kOnes)) & kTops) == 0;
+}
+
+bool is_plain(unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; }
+
 }  // namespace
+
+char* write_json_string(char* out, std::string_view text) {
+  *out++ = '"';
+  for (size_t at = 0; at < text.size();) {
+    uint64_t eight;
+    if (text.size() - at >= sizeof eight) {
+      std::memcpy(&eight, text.data() + at, sizeof eight);
+      if (all_plain(eight)) {
+        std::memcpy(out, &eight, sizeof eight);
+        out += sizeof eight;
+        at += sizeof eight;
+        continue;
+      }
+    }
+    const auto c = static_cast<unsigned char>(text[at]);
+    if (is_plain(c)) {
+      *out++ = text[at++];
+      continue;
+    }
+    const size_t length = c < 0x80 ? 1 : utf8_length(text, at);
+    if (c < 0x80) {
+      out = write_escape(out, c);
+    } else if (length > 0) {
+      out = std::copy_n(text.data() + at, length, out);
+    } else {
+      out = std::copy_n("\xEF\xBF\xBD", 3, out);
+    }
+    at += std::max<size_t>(length, 1);
+  }
+  *out++ = '"';
+  return out;
+}
 
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';
   size_t clean = 0;  // start of what can be copied as it is
   for (size_t at = 0; at < text.size();) {
     const auto c = static_cast<unsigned char>(text[at]);
-    if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
+    if (is_plain(c)) {
       ++at;
       continue;
     }
@@ -80,7 +122,8 @@ void append_json_string(std::string& out, std::string_view text) {
     }
     out.append(text, clean, at - clean);
     if (c < 0x80) {
-      append_escape(out, c);
+      char escape[6];
+      out.append(escape, write_escape(escape, c));
     } else {
       out += "\xEF\xBF\xBD";
     }
@@ -106,10 +149,7 @@ void append_json_number(std::string& out, double value) {
 }
 
 JsonWriter& JsonWriter::key(std::string_view name) {
-  comma();
-  out_ += '"';
-  out_ += name;
-  out_ += "\":";
+  out_.append(",\"" + (need_comma_ ? 0 : 1)).append(name).append("\":");
   need_comma_ = false;
   return *this;
 }

@@ -1,63 +1,53 @@
 #include "coordinator/protocol/logprob_json.h"
 
 #include <algorithm>
+#include <bitset>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <span>
-#include <string_view>
-#include <vector>
 
+#include "coordinator/protocol/float_text.h"
 #include "coordinator/protocol/json_writer.h"
 
 namespace helios {
 namespace {
 
-constexpr double kLowestReported = -9999.0;
+constexpr float kLowestReported = -9999.0f;
 
-std::string id_key(TokenId id) { return "token_id:" + std::to_string(id); }
+constexpr std::string_view kIdKeyPrefix = "token_id:";
+std::string id_key(TokenId id) { return std::string(kIdKeyPrefix) + std::to_string(id); }
+constexpr size_t kIdKeyRoom = 24;
 
-struct Candidate {
-  TokenId id;
-  const std::string* text;
-  float logprob;
-  uint64_t print;  // equal texts have equal ones, and others hardly ever: comparing K texts with K others costs
-};
+bool reportable(float logprob) { return logprob < INFINITY; }  // nor NaN
 
+Error not_reportable() {
+  return Error{Errc::kInternal, "the model produced a log-probability that is not a number", ""};
+}
+
+char* write_logprob(char* out, float logprob) { return write_float(out, std::max(logprob, kLowestReported)); }
+
+/// Equal texts have equal ones, and others hardly ever: comparing K texts with K others costs.
 uint64_t print_of(std::string_view text) {
   uint64_t head = 0;
-  if (!text.empty()) std::memcpy(&head, text.data(), std::min(text.size(), sizeof head));
+  if (text.size() >= sizeof head) {
+    std::memcpy(&head, text.data(), sizeof head);
+  } else {
+    for (const char c : text) head = head << 8 | static_cast<unsigned char>(c);
+  }
   return (head ^ (text.size() << 56)) * 0x9E3779B97F4A7C15u;
 }
 
-/// Which of two tokens with one text keeps the text as its key: the likelier, then the smaller id.
-bool keeps_text(const Candidate& a, const Candidate& b) {
-  if (a.logprob != b.logprob) return a.logprob > b.logprob;
-  return a.id < b.id;
-}
-
-/// Wire formats, 0.5: a JSON object cannot hold a key twice, and clients take its maximum; so the likeliest of several
-/// tokens with one text keeps the text, and the others are told apart by id.
-bool keeps_text(const std::vector<Candidate>& candidates, size_t i) {
-  const Candidate& one = candidates[i];
-  // A token whose own text reads like an id key would take another's: it gives way.
-  bool keeps = !one.text->starts_with("token_id:") || *one.text == id_key(one.id);
-  for (size_t j = 0; j < candidates.size(); ++j) {
-    const Candidate& other = candidates[j];
-    if (other.print != one.print || i == j) continue;
-    keeps = keeps && (*one.text != *other.text || keeps_text(one, other));
-  }
-  return keeps;
-}
-
-/// The decimal digits of every byte, and how many they are.
+/// The decimal digits of every byte and a comma, and how many they are.
 struct ByteDigits {
-  char digits[256][3] = {};
+  char digits[256][4] = {};
   uint8_t size[256] = {};
   constexpr ByteDigits() {
     for (int byte = 0; byte < 256; ++byte) {
       if (byte >= 100) digits[byte][size[byte]++] = static_cast<char>('0' + byte / 100);
       if (byte >= 10) digits[byte][size[byte]++] = static_cast<char>('0' + byte / 10 % 10);
       digits[byte][size[byte]++] = static_cast<char>('0' + byte % 10);
+      digits[byte][size[byte]++] = ',';
     }
   }
 };
@@ -67,48 +57,71 @@ void separate(std::string& list) {
   if (!list.empty()) list += ',';
 }
 
+/// Appends what `write` makes of [at, at + room): it returns the end.
+template <class Write>
+void append_in_place(std::string& out, size_t room, const Write& write) {
+  const size_t size = out.size();
+  out.resize(size + room);
+  out.resize(static_cast<size_t>(write(out.data() + size) - out.data()));
+}
+
+template <size_t kSize>
+char* put(char* out, const char (&text)[kSize]) {
+  std::memcpy(out, text, kSize - 1);
+  return out + kSize - 1;
+}
+
+size_t chat_token_room(std::string_view text, std::string_view bytes) {
+  return json_string_room(text) + kFloatTextRoom + 4 * bytes.size() + 96;
+}
+
 /// {"token": ..., "logprob": ..., "bytes": [...], without the closing brace.
-Status open_chat_token(std::string& out, const std::string& text, float logprob, std::string_view bytes) {
-  out += "{\"token\":";
-  append_json_string(out, text);
-  out += ",\"logprob\":";
-  if (Status status = append_logprob(out, logprob); !status) return status;
-  out += ",\"bytes\":[";
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (i > 0) out += ',';
-    const auto byte = static_cast<unsigned char>(bytes[i]);
-    out.append(kByteDigits.digits[byte], kByteDigits.size[byte]);
+char* write_chat_token(char* out, std::string_view text, float logprob, std::string_view bytes) {
+  out = put(out, "{\"token\":");
+  out = write_json_string(out, text);
+  out = put(out, ",\"logprob\":");
+  out = write_logprob(out, logprob);
+  out = put(out, ",\"bytes\":[");
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    std::memcpy(out, kByteDigits.digits[byte], sizeof kByteDigits.digits[byte]);
+    out += kByteDigits.size[byte];
   }
-  out += ']';
-  return Ok{};
+  if (!bytes.empty()) --out;
+  *out++ = ']';
+  return out;
 }
 
 }  // namespace
 
 Status append_logprob(std::string& out, float logprob) {
-  if (std::isnan(logprob) || logprob == INFINITY) {
-    return Error{Errc::kInternal, "the model produced a log-probability that is not a number", ""};
-  }
-  const auto value = static_cast<double>(logprob);
-  append_json_number(out, value < kLowestReported ? kLowestReported : value);
+  if (!reportable(logprob)) return not_reportable();
+  char text[kFloatTextRoom];
+  out.append(text, write_logprob(text, logprob));
   return Ok{};
 }
 
 Status append_chat_entry(std::string& out, const OutputEntry& entry, const Tokenizer& tokenizer, bool with_ids) {
-  const auto append_id = [&](TokenId id) {
-    if (with_ids) out += ",\"token_id\":" + std::to_string(id);
-  };
-  if (Status status = open_chat_token(out, entry.text, entry.logprob, entry.bytes); !status) return status;
-  append_id(entry.id);
-  out += ",\"top_logprobs\":[";
+  bool all_reportable = reportable(entry.logprob);
+  size_t room = chat_token_room(entry.text, entry.bytes);
   for (const OutputAlternative& other : entry.alternatives) {
-    if (&other != &entry.alternatives.front()) out += ',';
-    const std::string_view bytes = tokenizer.token_bytes(other.id);
-    if (Status status = open_chat_token(out, other.text, other.logprob, bytes); !status) return status;
-    append_id(other.id);
-    out += '}';
+    all_reportable &= reportable(other.logprob);
+    room += chat_token_room(other.text, tokenizer.token_bytes(other.id));
   }
-  out += "]}";
+  if (!all_reportable) return not_reportable();
+  const auto write_id = [&](char* to, TokenId id) {
+    return with_ids ? std::to_chars(put(to, ",\"token_id\":"), to + kIdKeyRoom, id).ptr : to;
+  };
+  append_in_place(out, room, [&](char* to) {
+    to = write_chat_token(to, entry.text, entry.logprob, entry.bytes);
+    to = put(write_id(to, entry.id), ",\"top_logprobs\":[");
+    for (const OutputAlternative& other : entry.alternatives) {
+      to = write_chat_token(to, other.text, other.logprob, tokenizer.token_bytes(other.id));
+      to = put(write_id(to, other.id), "},");
+    }
+    if (!entry.alternatives.empty()) --to;
+    return put(to, "]}");
+  });
   return Ok{};
 }
 
@@ -129,24 +142,54 @@ Status LogprobArrays::append(const OutputEntry& entry, size_t max_alternatives) 
 }
 
 Status LogprobArrays::append_dictionary(const OutputEntry& entry, size_t max_alternatives) {
-  const auto alternatives = std::span(entry.alternatives).first(std::min(max_alternatives, entry.alternatives.size()));
-  std::vector<Candidate> candidates;
-  candidates.reserve(alternatives.size() + 1);
+  candidates_.clear();
+  prints_.clear();
+  std::bitset<1024> seen;  // of the prints' first bits: most dictionaries show so that no text comes twice
+  bool may_repeat = false;
+  size_t room = 3;
+  bool all_reportable = true;
+  const auto add = [&](TokenId id, std::string_view text, float logprob) {
+    candidates_.push_back({id, logprob, text});
+    prints_.push_back(print_of(text));
+    const size_t bit = prints_.back() >> 54;
+    may_repeat |= seen[bit] || text.starts_with(kIdKeyPrefix);
+    seen.set(bit);
+    room += std::max(json_string_room(text), kIdKeyRoom) + kFloatTextRoom + 2;
+    all_reportable &= reportable(logprob);
+  };
   bool chosen_listed = false;
-  for (const OutputAlternative& alternative : alternatives) {
-    candidates.push_back({alternative.id, &alternative.text, alternative.logprob, print_of(alternative.text)});
+  for (const OutputAlternative& alternative :
+       std::span(entry.alternatives).first(std::min(max_alternatives, entry.alternatives.size()))) {
+    add(alternative.id, alternative.text, alternative.logprob);
     chosen_listed |= alternative.id == entry.id;
   }
-  if (!chosen_listed) candidates.push_back({entry.id, &entry.text, entry.logprob, print_of(entry.text)});
-  dictionaries_ += '{';
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (i > 0) dictionaries_ += ',';
-    append_json_string(dictionaries_, keeps_text(candidates, i) ? *candidates[i].text : id_key(candidates[i].id));
-    dictionaries_ += ':';
-    if (Status status = append_logprob(dictionaries_, candidates[i].logprob); !status) return status;
-  }
-  dictionaries_ += '}';
+  if (!chosen_listed) add(entry.id, entry.text, entry.logprob);
+  if (!all_reportable) return not_reportable();
+  append_in_place(dictionaries_, room, [&](char* to) {
+    *to++ = '{';
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      to = write_json_string(to, !may_repeat || keeps_text(i) ? candidates_[i].text : id_key(candidates_[i].id));
+      *to++ = ':';
+      to = write_logprob(to, candidates_[i].logprob);
+      *to++ = ',';
+    }
+    to[-1] = '}';
+    return to;
+  });
   return Ok{};
+}
+
+/// Wire formats, 0.5: a JSON object cannot hold a key twice, and clients take its maximum; so of several tokens with
+/// one text the likeliest, then the one with the smaller id, keeps it, and the others are told apart by id.
+bool LogprobArrays::keeps_text(size_t i) const {
+  const Candidate& one = candidates_[i];
+  // A token whose own text reads like an id key would take another's: it gives way.
+  if (one.text.starts_with(kIdKeyPrefix) && one.text != id_key(one.id)) return false;
+  if (std::count(prints_.begin(), prints_.end(), prints_[i]) == 1) return true;
+  return std::none_of(candidates_.begin(), candidates_.end(), [&](const Candidate& other) {
+    if (&other == &one || other.text != one.text) return false;
+    return other.logprob != one.logprob ? other.logprob > one.logprob : other.id <= one.id;
+  });
 }
 
 void LogprobArrays::clear() {
@@ -165,8 +208,8 @@ void LogprobArrays::append_object_or_null(std::string& out) const {
 }
 
 void LogprobArrays::append_object(std::string& out) const {
-  out += "{\"text_offset\":[" + offsets_ + "],\"token_logprobs\":[" + values_ + "],\"tokens\":[" + tokens_ +
-         "],\"top_logprobs\":[" + dictionaries_ + "]}";
+  out.append("{\"text_offset\":[").append(offsets_).append("],\"token_logprobs\":[").append(values_);
+  out.append("],\"tokens\":[").append(tokens_).append("],\"top_logprobs\":[").append(dictionaries_).append("]}");
 }
 
 }  // namespace helios

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/base/result.h"
 #include "coordinator/output/sequence_output.h"
@@ -37,9 +39,19 @@ class LogprobArrays {
   void append_object(std::string& out) const;
 
  private:
+  /// Of a dictionary's keys: a token of the entry.
+  struct Candidate {
+    TokenId id;
+    float logprob;
+    std::string_view text;
+  };
+
   Status append_dictionary(const OutputEntry& entry, size_t max_alternatives);
+  bool keeps_text(size_t candidate) const;
 
   std::string offsets_, values_, tokens_, dictionaries_;  // comma-separated elements
+  std::vector<Candidate> candidates_;                     // scratch
+  std::vector<uint64_t> prints_;                          // of their texts
 };
 
 }  // namespace helios
