@@ -36,6 +36,11 @@ BpeTokenizer::BpeTokenizer(TokenizerSpec spec, TokenizerConfig config)
       decoder_(std::move(spec.decoder)),
       pre_tokenizer_(std::move(spec.pre_tokenizer)),
       model_(vocabulary_, spec.merges, spec.model) {
+  std::vector<Token> tokens;
+  const auto define = [&](TokenId id, const std::string& piece, bool special) {
+    if (static_cast<size_t>(id) >= tokens.size()) tokens.resize(id + 1);
+    tokens[id] = token_of(piece, special);
+  };
   for (const auto& [piece, id] : vocabulary_) define(id, piece, false);
   for (const AddedTokenSpec& added : spec.added_tokens) {
     define(added.id, added.content, added.special);
@@ -46,23 +51,41 @@ BpeTokenizer::BpeTokenizer(TokenizerSpec spec, TokenizerConfig config)
       normalized_added_.add(spelled, added.id, added.lstrip, added.rstrip);
     }
   }
+  keep(tokens);
 }
 
-void BpeTokenizer::define(TokenId id, const std::string& piece, bool special) {
-  if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(id + 1);
-  Token& token = tokens_[id];
-  token = {piece, piece, true, special, false};
+BpeTokenizer::Token BpeTokenizer::token_of(const std::string& piece, bool special) const {
+  Token token{piece, piece, true, special, false};
   if (decoder_.byte_level) {
     if (std::optional<std::string> bytes = byte_level_bytes(piece)) token.bytes = std::move(*bytes);
-    return;
+    return token;
   }
   for (const ReplaceStep& step : decoder_.replacements) {
     token.bytes = replace_all(token.bytes, step.pattern, step.content);
   }
-  if (!decoder_.byte_fallback) return;
+  if (!decoder_.byte_fallback) return token;
   if (const std::optional<uint8_t> byte = byte_fallback_byte(token.bytes)) {
     token.bytes.assign(1, static_cast<char>(*byte));
     token.byte_fallback = true;
+  }
+  return token;
+}
+
+void BpeTokenizer::keep(const std::vector<Token>& tokens) {
+  flags_.reserve(tokens.size());
+  for (Texts* texts : {&bytes_, &pieces_}) {
+    texts->begin.reserve(tokens.size() + 1);
+    texts->begin.push_back(0);
+  }
+  const auto append = [](Texts& texts, const std::string& text) {
+    texts.all += text;
+    texts.begin.push_back(static_cast<uint32_t>(texts.all.size()));  // of a file of at most kMaxFileBytes
+  };
+  for (const Token& token : tokens) {
+    flags_.push_back(static_cast<uint8_t>((token.exists ? kExists : 0) | (token.special ? kSpecial : 0) |
+                                          (token.byte_fallback ? kByteFallback : 0)));
+    append(bytes_, token.bytes);
+    append(pieces_, token.piece);
   }
 }
 
@@ -114,13 +137,12 @@ std::string BpeTokenizer::decode(std::span<const TokenId> ids, bool skip_special
   std::string out;
   std::string pending;  // byte-level: all bytes; otherwise the current run of byte-fallback tokens
   for (const TokenId id : ids) {
-    const Token& t = token(id);
-    if (!t.exists || (skip_special_tokens && t.special)) continue;
-    if (decoder_.byte_level || t.byte_fallback) {
-      pending += t.bytes;
+    if (!contains(id) || (skip_special_tokens && is_special(id))) continue;
+    if (decoder_.byte_level || is_byte_fallback(id)) {
+      pending += token_bytes(id);
     } else {
       append_byte_run(&pending, &out);
-      out += t.bytes;
+      out += token_bytes(id);
     }
   }
   if (decoder_.byte_level) {

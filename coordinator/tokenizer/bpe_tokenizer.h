@@ -19,14 +19,14 @@ class BpeTokenizer final : public Tokenizer {
  public:
   BpeTokenizer(TokenizerSpec spec, TokenizerConfig config);
 
-  int64_t vocab_size() const override { return static_cast<int64_t>(tokens_.size()); }
+  int64_t vocab_size() const override { return static_cast<int64_t>(flags_.size()); }
   Result<std::vector<TokenId>> encode(std::string_view text, bool add_special_tokens) const override;
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
-  bool contains(TokenId id) const override { return token(id).exists; }
-  bool is_special(TokenId id) const override { return token(id).special; }
-  std::string_view token_bytes(TokenId id) const override { return token(id).bytes; }
-  std::string_view piece(TokenId id) const override { return token(id).piece; }
-  bool is_byte_fallback(TokenId id) const override { return token(id).byte_fallback; }
+  bool contains(TokenId id) const override { return (flags(id) & kExists) != 0; }
+  bool is_special(TokenId id) const override { return (flags(id) & kSpecial) != 0; }
+  std::string_view token_bytes(TokenId id) const override { return text(bytes_, id); }
+  std::string_view piece(TokenId id) const override { return text(pieces_, id); }
+  bool is_byte_fallback(TokenId id) const override { return (flags(id) & kByteFallback) != 0; }
   bool strips_leading_space() const override { return decoder_.strip_leading_space; }
   std::optional<TokenId> find_piece(std::string_view piece) const override;
 
@@ -48,10 +48,22 @@ class BpeTokenizer final : public Tokenizer {
     bool byte_fallback = false;
   };
 
-  const Token& token(TokenId id) const {
-    return id >= 0 && static_cast<size_t>(id) < tokens_.size() ? tokens_[id] : no_token_;
+  /// Texts by id, back to back: what a position's twenty alternatives are looked up in has to stay in the caches.
+  struct Texts {
+    std::string all;
+    std::vector<uint32_t> begin;  // [vocab size + 1]
+  };
+  enum Flags : uint8_t { kExists = 1, kSpecial = 2, kByteFallback = 4 };
+
+  bool defines(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < flags_.size(); }
+  uint8_t flags(TokenId id) const { return defines(id) ? flags_[id] : 0; }
+  std::string_view text(const Texts& texts, TokenId id) const {
+    if (!defines(id)) return {};
+    const uint32_t begin = texts.begin[id];
+    return std::string_view(texts.all).substr(begin, texts.begin[id + 1] - begin);
   }
-  void define(TokenId id, const std::string& piece, bool special);
+  Token token_of(const std::string& piece, bool special) const;
+  void keep(const std::vector<Token>& tokens);
   Status encode_stretch(std::string_view text, std::vector<TokenId>* ids) const;
   Status encode_normalized(std::string_view text, std::vector<TokenId>* ids) const;
 
@@ -66,8 +78,8 @@ class BpeTokenizer final : public Tokenizer {
   const BpeModel model_;                // borrows vocabulary_
   AddedTokenMatcher raw_added_;         // looked for in the raw text
   AddedTokenMatcher normalized_added_;  // then in what the normalizer made of each stretch between
-  std::vector<Token> tokens_;           // by id
-  const Token no_token_;
+  std::vector<uint8_t> flags_;          // by id
+  Texts bytes_, pieces_;
 };
 
 }  // namespace helios
