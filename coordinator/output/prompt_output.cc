@@ -38,7 +38,7 @@ PromptOutput::PromptOutput(const Tokenizer& tokenizer, bool tokens_as_token_ids,
   HELIOS_CHECK(offsets_.empty() || offsets_.size() == prompt_.size(), offsets_.size(), prompt_.size());
 }
 
-std::string PromptOutput::shown_text(TokenId id) const {
+TokenText PromptOutput::shown_text(TokenId id) const {
   return tokens_as_token_ids_ ? fmt::format("token_id:{}", id) : context_.text(id);
 }
 
@@ -46,7 +46,7 @@ std::string PromptOutput::shown_text(TokenId id) const {
 OutputEntry PromptOutput::next_entry() {
   HELIOS_CHECK(next_ < prompt_.size(), next_);
   const TokenId id = prompt_[next_];
-  OutputEntry entry{.id = id, .text = shown_text(id), .bytes = std::string(tokenizer_->token_bytes(id))};
+  OutputEntry entry{.id = id, .text = shown_text(id), .bytes = TokenText::borrow(tokenizer_->token_bytes(id))};
   if (!offsets_.empty()) entry.text_offset = offsets_[next_];
   entry.has_value = false;
   return entry;

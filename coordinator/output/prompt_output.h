@@ -38,7 +38,7 @@ class PromptOutput {
 
  private:
   OutputEntry next_entry();
-  std::string shown_text(TokenId id) const;
+  TokenText shown_text(TokenId id) const;
 
   const Tokenizer* tokenizer_;
   bool tokens_as_token_ids_;

@@ -45,7 +45,7 @@ struct SequenceOutput::Impl {
     if (!options.stops_after.empty()) before_stops.emplace();
   }
 
-  std::string shown_text(TokenId id) const {
+  TokenText shown_text(TokenId id) const {
     return options.tokens_as_token_ids ? fmt::format("token_id:{}", id) : context.text(id);
   }
 
@@ -56,7 +56,7 @@ struct SequenceOutput::Impl {
     OutputEntry entry;
     entry.id = event.token;
     entry.text = shown_text(event.token);
-    entry.bytes = tokenizer.token_bytes(event.token);
+    entry.bytes = TokenText::borrow(tokenizer.token_bytes(event.token));
     entry.logprob = event.logprobs->chosen;
     entry.alternatives.reserve(event.logprobs->alternatives.size());
     for (const TokenLogprob& alternative : event.logprobs->alternatives) {
@@ -75,7 +75,7 @@ struct SequenceOutput::Impl {
   }
 
   // Takes what the decoder let go, and releases as much as cannot be part of a stop string.
-  void advance(DecodedText decoded, OutputDelta* delta) {
+  void advance(OutputDelta* delta) {
     for (TextStart start : decoded.starts) {
       start.code_points += options.text_offset_base;
       spans.place(start);
@@ -126,10 +126,11 @@ struct SequenceOutput::Impl {
     const IncrementalDecoder::Show show = shown(event);
     spans.push(make_entry(event));
     if (show != IncrementalDecoder::Show::kNever) context.push(event.token, show == IncrementalDecoder::Show::kAlways);
-    DecodedText decoded;
+    decoded.text.clear();
+    decoded.starts.clear();
     decoder.push(event.token, &decoded, show);
     if (event.finish != FinishCode::kNone) decoder.finish(&decoded);
-    advance(std::move(decoded), &delta);
+    advance(&delta);
     if (!delta.finish && event.finish != FinishCode::kNone) {
       release_text(read, &delta);
       spans.release_all(&delta);
@@ -145,6 +146,7 @@ struct SequenceOutput::Impl {
   TokenTextContext context;
   StopFilter stops;
   TextSpans spans;
+  DecodedText decoded;                      // of the token at hand
   std::optional<std::string> before_stops;  // the end of the text, while stop strings do not count yet
   std::string held;                         // text that was decoded and not yet released
   int64_t read = 0;                         // bytes of text decoded, and released, so far

@@ -14,6 +14,7 @@
 
 #include "common/base/ids.h"
 #include "coordinator/completion/token_event.h"
+#include "coordinator/output/token_text.h"
 #include "coordinator/tokenizer/tokenizer.h"
 
 namespace helios {
@@ -32,14 +33,14 @@ struct OutputOptions {
 
 struct OutputAlternative {
   TokenId id = -1;
-  std::string text;
+  TokenText text;
   float logprob = 0.0f;
 };
 
 struct OutputEntry {
   TokenId id = -1;
-  std::string text;         // wire formats, 2.5
-  std::string bytes;        // the token's own
+  TokenText text;           // wire formats, 2.5
+  TokenText bytes;          // the token's own
   int64_t text_offset = 0;  // code points into the choice's text
   int64_t text_byte = -1;   // where its first byte is in the released text, in bytes; -1: it contributes none
   float logprob = 0.0f;
@@ -57,7 +58,7 @@ struct OutputFinish {
 /// What a chunk of prompt scores or one or more tokens released.
 struct OutputDelta {
   std::vector<OutputEntry> prompt;  // entries of scored prompt positions, before all others
-  std::string text;  // valid UTF-8
+  std::string text;                 // valid UTF-8
   std::vector<OutputEntry> entries;
   std::vector<TokenId> token_ids;  // generated in this step, terminating ones included
   // Of tokens whose text, or place, was released, in order: where their first byte is in the released text, or -1.

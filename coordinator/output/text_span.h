@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -29,7 +28,7 @@ class TextSpans {
   /// The end of the text, when no stop string removed any: every entry that is left.
   void release_all(OutputDelta* out);
 
-  size_t held() const { return spans_.size(); }
+  size_t held() const { return spans_.size() - first_; }
 
  private:
   struct Span {
@@ -38,8 +37,9 @@ class TextSpans {
   };
   void pop(OutputDelta* out);
 
-  std::deque<Span> spans_;
-  size_t placed_ = 0;  // of spans_, from the front
+  std::vector<Span> spans_;
+  size_t first_ = 0;   // of spans_, that is still here: as a rule all of them leave together
+  size_t placed_ = 0;  // of spans_, before which all have their place
 };
 
 }  // namespace helios

@@ -32,9 +32,9 @@ std::string TokenTextContext::unfinished() const {
   return bytes.substr(bytes.size() - size);
 }
 
-std::string TokenTextContext::text(TokenId token) const {
+TokenText TokenTextContext::text(TokenId token) const {
   const std::string_view bytes = tokenizer_->token_bytes(token);
-  if (valid_utf8(bytes)) return std::string(bytes);
+  if (valid_utf8(bytes)) return TokenText::borrow(bytes);
   std::string text;
   append_lossy(unfinished().append(bytes), &text);
   return text;

@@ -7,7 +7,7 @@
 
 namespace helios {
 
-Status PromptLogprobs::append_token(TokenId id, float logprob, int64_t rank, const std::string& text) {
+Status PromptLogprobs::append_token(TokenId id, float logprob, int64_t rank, std::string_view text) {
   elements_ += '"' + std::to_string(id) + R"(":{"logprob":)";
   if (Status status = append_logprob(elements_, logprob); !status) return status;
   elements_ += R"(,"rank":)" + std::to_string(rank) + R"(,"decoded_token":)";

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/base/result.h"
 #include "coordinator/output/sequence_output.h"
@@ -21,16 +22,15 @@ class PromptLogprobs {
   /// `num_alternatives`: natural ones of every position, beside the prompt's own token.
   explicit PromptLogprobs(int32_t num_alternatives) : num_alternatives_(static_cast<size_t>(num_alternatives)) {}
 
-  /// The actual token comes first, then the alternatives that are not that token, each with its place among all of them.
-  /// Errors: kInternal when a value to be reported is NaN; the list is then of no use.
-  /// Source: wire formats, 2.8.
+  /// The actual token comes first, then the alternatives that are not that token, each with its place among all of
+  /// them. Errors: kInternal when a value to be reported is NaN; the list is then of no use. Source: wire formats, 2.8.
   Status append(std::span<const OutputEntry> prompt);
 
   /// The whole list.
   void append_json(std::string& out) const { out += "[" + elements_ + "]"; }
 
  private:
-  Status append_token(TokenId id, float logprob, int64_t rank, const std::string& text);
+  Status append_token(TokenId id, float logprob, int64_t rank, std::string_view text);
 
   const size_t num_alternatives_;
   std::string elements_;  // comma-separated

@@ -30,7 +30,7 @@ PromptScores scores_of(const Ids& prompt, int32_t first, int32_t end, int altern
 
 std::vector<std::string> texts(const std::vector<OutputEntry>& entries) {
   std::vector<std::string> out;
-  for (const OutputEntry& entry : entries) out.push_back(entry.text);
+  for (const OutputEntry& entry : entries) out.emplace_back(entry.text.view());
   return out;
 }
 

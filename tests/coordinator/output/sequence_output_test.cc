@@ -155,7 +155,7 @@ TEST(SequenceOutput, StopsInsideAndAcrossCharacters) {
   const Played all = play(*tokenizer, {}, {}, limited({'x', head, tail, 'y'}));
   EXPECT_EQ(all.text, "xa😀by");
   EXPECT_EQ(all.offsets(), (std::vector<int64_t>{0, 1, 2, 4}));
-  EXPECT_EQ(all.entries[1].text + all.entries[2].text, "a😀b");
+  EXPECT_EQ(std::string(all.entries[1].text.view()).append(all.entries[2].text), "a😀b");
 }
 
 TEST(SequenceOutput, AnEmojiOverTwoTokens) {  // the example of wire formats, 2.5
