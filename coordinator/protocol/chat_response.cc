@@ -51,7 +51,8 @@ ChatFormat::ChatFormat(const GenerationPlan& plan, ReplyHeader header, const Tok
       prompt_(plan.prompts.front()),
       header_(std::move(header)),
       tokenizer_(tokenizer),
-      reasoning_content_(reasoning_content) {
+      reasoning_content_(reasoning_content),
+      chunk_head_(chunk_head(header_, kChunkObject)) {
   choices_.reserve(plan_.num_choices());
   for (size_t i = 0; i < plan_.num_choices(); ++i) choices_.emplace_back(plan_.parsing);
   const std::optional<int32_t> scored = plan_.prompt_scoring.list_alternatives;
@@ -165,11 +166,8 @@ void ChatFormat::begin_stream(const ChoiceProgress& progress, std::string& event
 }
 
 void ChatFormat::write_chunk(const Chunk& chunk, std::string& events) const {
-  std::string out;
-  JsonWriter json(out);
-  json.begin_object();
-  write_header(json, header_, kChunkObject);
-  json.key("choices").begin_array().begin_object();
+  events += chunk_head_;
+  JsonWriter json(events);
   json.key("index").integer(chunk.index);
   json.key("delta").raw(chunk.delta);
   chunk.entries.empty() ? void(json.key("logprobs").null()) : write_entries(json, chunk.entries);
@@ -186,7 +184,7 @@ void ChatFormat::write_chunk(const Chunk& chunk, std::string& events) const {
   if (chunk.usage) write_chunk_usage(json, *chunk.usage);
   if (chunk.fingerprint) json.key("system_fingerprint").string(header_.fingerprint);
   json.end_object();
-  events += sse_event(out);
+  events += kSseEnd;
 }
 
 void ChatFormat::end_stream(const Usage& usage, std::string& events) {

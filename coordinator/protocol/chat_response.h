@@ -65,6 +65,7 @@ class ChatFormat final : public ReplyFormat {
   const ReplyHeader header_;
   const Tokenizer& tokenizer_;
   const bool reasoning_content_;
+  const std::string chunk_head_;
   bool begun_ = false;
   std::vector<Choice> choices_;
   std::optional<PromptLogprobs> prompt_logprobs_;

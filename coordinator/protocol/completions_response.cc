@@ -23,29 +23,28 @@ Status append_entries(const OutputDelta& delta, const PromptScoring& prompt, Log
 
 }  // namespace
 
-Result<std::string> completion_chunk(const ReplyHeader& header, const CompletionChunk& chunk, const OutputDelta& delta,
-                                     LogprobArrays& scratch) {
-  scratch.clear();
-  if (Status status = append_entries(delta, chunk.prompt, &scratch); !status) return status.error();
-  std::string out;
-  JsonWriter json(out);
-  json.begin_object();
-  write_header(json, header, kCompletionObject);
-  json.key("choices").begin_array().begin_object();
+CompletionChunks::CompletionChunks(const ReplyHeader& header)
+    : head_(chunk_head(header, kCompletionObject)), fingerprint_(header.fingerprint) {}
+
+Status CompletionChunks::append(std::string& events, const CompletionChunk& chunk, const OutputDelta& delta) {
+  arrays_.clear();
+  if (Status status = append_entries(delta, chunk.prompt, &arrays_); !status) return status;
+  events += head_;
+  JsonWriter json(events);
   json.key("index").integer(chunk.index);
   json.key("text");
   chunk.echo.empty() ? json.string(delta.text) : json.string(std::string(chunk.echo) + delta.text);
-  std::string arrays;
-  scratch.append_object_or_null(arrays);
-  json.key("logprobs").raw(arrays);
+  json.key("logprobs").raw("");
+  arrays_.append_object_or_null(events);
   write_finish(json, delta.finish);
   write_ids(json, "prompt_token_ids", chunk.prompt_token_ids);
   write_ids(json, "token_ids", chunk.token_ids ? &delta.token_ids : nullptr);
   json.end_object().end_array();
   if (chunk.usage) write_chunk_usage(json, *chunk.usage);
-  if (chunk.fingerprint) json.key("system_fingerprint").string(header.fingerprint);
+  if (chunk.fingerprint) json.key("system_fingerprint").string(fingerprint_);
   json.end_object();
-  return out;
+  events += kSseEnd;
+  return Ok{};
 }
 
 Status CompletionChoice::append(const OutputDelta& delta) {
@@ -97,7 +96,7 @@ std::string completion_reply(const ReplyHeader& header, std::string_view choices
 }
 
 CompletionsFormat::CompletionsFormat(const GenerationPlan& plan, ReplyHeader header)
-    : plan_(plan), header_(std::move(header)), started_(plan.num_choices()) {
+    : plan_(plan), header_(std::move(header)), started_(plan.num_choices()), chunks_(header_) {
   if (plan_.stream) return;
   choices_.reserve(plan_.num_choices());
   for (size_t i = 0; i < plan_.num_choices(); ++i) {
@@ -119,10 +118,7 @@ Status CompletionsFormat::take(int64_t index, const OutputDelta& delta, const Ch
   }
   if (options.include_usage && options.continuous_usage_stats) chunk.usage = progress.usage;
   chunk.fingerprint = progress.last && delta.finish && !options.include_usage;
-  Result<std::string> json = completion_chunk(header_, chunk, delta, scratch_);
-  if (!json) return json.error();
-  events += sse_event(*json);
-  return Ok{};
+  return chunks_.append(events, chunk, delta);
 }
 
 void CompletionsFormat::end_stream(const Usage& usage, std::string& events) {

@@ -30,9 +30,17 @@ struct CompletionChunk {
   PromptScoring prompt;                                    // how delta.prompt is shown
 };
 
-/// Errors: kInternal when a value to be reported is NaN. `scratch` is only there to be reused.
-Result<std::string> completion_chunk(const ReplyHeader& header, const CompletionChunk& chunk, const OutputDelta& delta,
-                                     LogprobArrays& scratch);
+/// What the chunks of one stream share.
+class CompletionChunks {
+ public:
+  explicit CompletionChunks(const ReplyHeader& header);
+  /// Appends the chunk's event. Errors: kInternal when a value to be reported is NaN; then nothing is appended.
+  Status append(std::string& events, const CompletionChunk& chunk, const OutputDelta& delta);
+
+ private:
+  const std::string head_, fingerprint_;
+  LogprobArrays arrays_;  // of the chunk at hand
+};
 
 /// One choice of a plain reply, collected delta by delta.
 class CompletionChoice {
@@ -75,7 +83,7 @@ class CompletionsFormat final : public ReplyFormat {
   const ReplyHeader header_;
   std::vector<bool> started_;              // streams: the choice's first chunk is out
   std::vector<CompletionChoice> choices_;  // plain replies
-  LogprobArrays scratch_;
+  CompletionChunks chunks_;
 };
 
 }  // namespace helios

@@ -78,12 +78,21 @@ std::string usage_chunk(const ReplyHeader& header, std::string_view object, cons
   return out;
 }
 
+std::string chunk_head(const ReplyHeader& header, std::string_view object) {
+  std::string out(kSseBegin);
+  JsonWriter json(out);
+  json.begin_object();
+  write_header(json, header, object);
+  json.key("choices").begin_array().begin_object();
+  return out;
+}
+
 std::string sse_event(std::string_view json) {
   std::string event;
-  event.reserve(json.size() + 8);
-  event += "data: ";
+  event.reserve(json.size() + kSseBegin.size() + kSseEnd.size());
+  event += kSseBegin;
   event += json;
-  event += "\n\n";
+  event += kSseEnd;
   return event;
 }
 

@@ -71,8 +71,13 @@ void write_reply_usage(JsonWriter& json, const Usage& usage);
 /// The extra chunk of stream_options.include_usage.
 std::string usage_chunk(const ReplyHeader& header, std::string_view object, const Usage& usage);
 
-/// Frames one event of a stream.
+/// A stream's event up to the members of its one choice: the same for every chunk of the stream, so it is written once.
+std::string chunk_head(const ReplyHeader& header, std::string_view object);
+
+/// Frames one event of a stream: the JSON goes between.
 std::string sse_event(std::string_view json);
+inline constexpr std::string_view kSseBegin = "data: ";
+inline constexpr std::string_view kSseEnd = "\n\n";
 /// The error's object and the terminator.
 void append_stream_error(std::string& events, const Error& error);
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";

@@ -75,13 +75,11 @@ TEST(CompletionReply, WithTokenIdsAndEchoAndAStopString) {
 
 // The example of wire formats 3.6.
 TEST(CompletionChunk, MatchesTheDocumentedExample) {
-  LogprobArrays scratch;
-  const auto first = completion_chunk(
-      kHeader, {}, delta(" there", {entry(1070, " there", 0, -0.22314355f, {{1070, " there", -0.22314355f}})}, {1070}),
-      scratch);
-  ASSERT_TRUE(first);
+  std::string events;
+  ASSERT_TRUE(CompletionChunks(kHeader).append(
+      events, {}, delta(" there", {entry(1070, " there", 0, -0.22314355f, {{1070, " there", -0.22314355f}})}, {1070})));
   EXPECT_EQ(
-      sse_event(*first),
+      events,
       "data: "
       R"({"id":"cmpl-7","object":"text_completion","created":1767225600,"model":"demo-7b","choices":[{"index":0,"text":" there",)"
       R"("logprobs":{"text_offset":[0],"token_logprobs":[-0.2231435477733612],"tokens":[" there"],"top_logprobs":[{" there":-0.2231435477733612}]},)"
@@ -104,7 +102,6 @@ TEST(CompletionUsage, ShowsCachedTokensOnlyWithDetails) {
 }
 
 TEST(CompletionChunk, WithoutEntriesHasNullLogprobs) {
-  LogprobArrays scratch;
   const std::vector<TokenId> prompt = {1, 2};
   const CompletionChunk chunk{.index = 2,
                               .echo = "ab",
@@ -112,20 +109,23 @@ TEST(CompletionChunk, WithoutEntriesHasNullLogprobs) {
                               .token_ids = true,
                               .usage = Usage{2, 1},
                               .fingerprint = true};
-  const auto json = completion_chunk(
-      kHeader, chunk, delta("c", {}, {7}, OutputFinish{.reason = "stop", .stop_string = {}, .stop_token = 7}), scratch);
-  ASSERT_TRUE(json);
+  std::string events;
+  ASSERT_TRUE(CompletionChunks(kHeader).append(
+      events, chunk, delta("c", {}, {7}, OutputFinish{.reason = "stop", .stop_string = {}, .stop_token = 7})));
   EXPECT_EQ(
-      *json,
-      R"({"id":"cmpl-7","object":"text_completion","created":1767225600,"model":"demo-7b","choices":[{"index":2,"text":"abc","logprobs":null,)"
+      events,
+      R"(data: {"id":"cmpl-7","object":"text_completion","created":1767225600,"model":"demo-7b","choices":[{"index":2,"text":"abc","logprobs":null,)"
       R"("finish_reason":"stop","stop_reason":7,"prompt_token_ids":[1,2],"token_ids":[7]}],)"
-      R"("usage":{"prompt_tokens":2,"total_tokens":3,"completion_tokens":1},"system_fingerprint":"demo-1.0-tp1-9f8e7d6c"})");
+      R"("usage":{"prompt_tokens":2,"total_tokens":3,"completion_tokens":1},"system_fingerprint":"demo-1.0-tp1-9f8e7d6c"})"
+      "\n\n");
 }
 
 TEST(CompletionChunk, NaNFailsInsteadOfBeingPrinted) {
-  LogprobArrays scratch;
-  EXPECT_FALSE(completion_chunk(kHeader, {}, delta("x", {entry(1, "x", 0, NAN, {})}, {1}), scratch));
-  EXPECT_FALSE(completion_chunk(kHeader, {}, delta("x", {entry(1, "x", 0, -1.0f, {{2, "y", NAN}})}, {1}), scratch));
+  CompletionChunks chunks(kHeader);
+  std::string events;
+  EXPECT_FALSE(chunks.append(events, {}, delta("x", {entry(1, "x", 0, NAN, {})}, {1})));
+  EXPECT_FALSE(chunks.append(events, {}, delta("x", {entry(1, "x", 0, -1.0f, {{2, "y", NAN}})}, {1})));
+  EXPECT_EQ(events, "") << "there is still time for a real status";
 }
 
 TEST(TopLogprobs, SelectedIdsKeepTheirOrderAndTheChosenTokenIsLast) {
