@@ -2,9 +2,12 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -129,6 +132,24 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
     HeadFields head() const { return {http_minor, keep_alive, request_id}; }
   };
 
+  /// An answer that takes time: where it stands, and what pumping it brought.
+  struct Stream final : WakeTarget {
+    Stream(BeastConnection& connection_in, PendingReply& pending_in, const Turn& turn_in)
+        : connection(connection_in), pending(pending_in), turn(turn_in) {}
+    bool gather() override { return connection.gather(*this); }
+    bool flush() override { return connection.flush(*this); }
+
+    BeastConnection& connection;
+    PendingReply& pending;
+    const Turn& turn;
+    PendingReply::State state = PendingReply::State::kWaiting;
+    bool gathered = false;  // there is something to flush
+    bool begun = false;     // its head is out
+    bool broken = false;    // the pump threw
+    std::string events;
+    std::string unsent;  // of head and events: what the socket did not take at once
+  };
+
   template <class Action>
   void post(Action action) {
     net::post(stream_.get_executor(), [self = shared_from_this(), action = std::move(action)] { action(*self); });
@@ -139,10 +160,13 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
   net::awaitable<error_code> read_request(http::request_parser<http::string_body>& parser);
   Answer route(const HttpRequest& request);
   bool pump(PendingReply& pending, PendingReply::State* state, std::string* events);
+  bool gather(Stream& stream);
+  bool flush(Stream& stream);
+  void send_events(Stream& stream);
   net::awaitable<bool> answer(HttpRequest request, Turn turn);
   net::awaitable<bool> answer_later(std::unique_ptr<PendingReply> pending, Turn turn);
   net::awaitable<bool> write_reply(HttpReply reply, Turn turn);
-  size_t write_at_once(std::string_view bytes);
+  size_t write_at_once(std::span<const std::string_view> parts);
   net::awaitable<bool> write(std::string bytes);
   net::awaitable<void> watch_peer(std::shared_ptr<BeastConnection> self, uint64_t turn);
   net::awaitable<void> linger();
@@ -182,7 +206,11 @@ net::awaitable<void> BeastConnection::run() {
 }
 
 net::awaitable<bool> BeastConnection::wait_for_first_byte() {
-  if (buffer_.size() > 0) co_return true;
+  if (buffer_.size() > 0) {
+    // Pipelined. What routes it may take long, and others may wait for what this thread does now.
+    co_await net::post(stream_.get_executor(), net::use_awaitable);
+    co_return true;
+  }
   idle_ = true;
   stream_.expires_after(options_.idle_timeout);
   auto [ec, read] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
@@ -257,10 +285,9 @@ Answer BeastConnection::route(const HttpRequest& request) {
   }
 }
 
-/// False when it threw; `events` is then of no use.
+/// Appends to `events`. False when it threw; they are then of no use.
 bool BeastConnection::pump(PendingReply& pending, PendingReply::State* state, std::string* events) {
   if (failure_) pending.fail(*failure_);
-  events->clear();
   try {
     *state = pending.pump(*events);
     return true;
@@ -287,41 +314,68 @@ net::awaitable<bool> BeastConnection::answer(HttpRequest request, Turn turn) {
   co_return keep_alive;
 }
 
+bool BeastConnection::gather(Stream& stream) {
+  const bool ended = stream.gathered && stream.state != PendingReply::State::kWaiting;
+  if (!gone_ && !stream.broken && !ended) stream.broken = !pump(stream.pending, &stream.state, &stream.events);
+  stream.gathered = gone_ || stream.broken || !stream.events.empty() || stream.state != PendingReply::State::kWaiting;
+  return stream.gathered;
+}
+
+bool BeastConnection::flush(Stream& stream) {
+  if (!std::exchange(stream.gathered, false)) return false;
+  if (gone_ || stream.broken) return true;
+  if (!stream.events.empty()) send_events(stream);
+  return !stream.unsent.empty() || stream.state != PendingReply::State::kWaiting;
+}
+
+void BeastConnection::send_events(Stream& stream) {
+  const Turn& turn = stream.turn;
+  const bool chunked = turn.http_minor > 0;
+  std::string before;
+  if (!std::exchange(stream.begun, true)) {
+    count_response(200);
+    before = stream_head({turn.http_minor, turn.keep_alive && chunked, turn.request_id});
+  }
+  if (chunked) before += chunk_begin(stream.events.size());
+  const bool last = chunked && stream.state == PendingReply::State::kStreamed;
+  const std::array<std::string_view, 4> parts = {before, stream.events, chunked ? kChunkEnd : "",
+                                                 last ? kLastChunk : ""};
+  size_t sent = write_at_once(parts);
+  for (const std::string_view part : parts) {
+    stream.unsent += part.substr(std::min(sent, part.size()));
+    sent -= std::min(sent, part.size());
+  }
+  stream.events.clear();
+}
+
 net::awaitable<bool> BeastConnection::answer_later(std::unique_ptr<PendingReply> pending, Turn turn) {
-  bool streaming = false;
-  std::string events;
-  while (!gone_) {
-    PendingReply::State state = PendingReply::State::kWaiting;
-    const bool broken = !pump(*pending, &state, &events);
-    if (broken) {
-      if (streaming) co_return false;
+  Stream stream(*this, *pending, turn);
+  while (true) {
+    const bool more = stream.gather() && stream.flush();
+    if (!more) co_await wake_->wait(stream);
+    if (gone_) break;
+    if (stream.broken) {
+      if (stream.begun) co_return false;
       HttpReply reply = error_reply(Error{Errc::kInternal, "internal error", ""});
       const bool keep_alive = co_await write_reply(std::move(reply), std::move(turn));
       co_return keep_alive;
     }
-    if (!events.empty()) {
-      const bool chunked = turn.http_minor > 0;
-      std::string bytes =
-          streaming ? std::string() : stream_head({turn.http_minor, turn.keep_alive && chunked, turn.request_id});
-      bytes += chunked ? http_chunk(events) : events;
-      if (chunked && state == PendingReply::State::kStreamed) bytes += kLastChunk;
-      if (!streaming) count_response(200);
-      streaming = true;
-      const bool written = co_await write(std::move(bytes));
+    if (!stream.unsent.empty()) {
+      std::string rest = std::exchange(stream.unsent, {});
+      const bool written = co_await write(std::move(rest));
       if (!written) co_return false;
     }
-    if (state == PendingReply::State::kStreamed) {
+    if (stream.state == PendingReply::State::kStreamed) {
       linger_ = true;
       const bool keep_alive = turn.keep_alive && turn.http_minor > 0;
       co_return keep_alive;
     }
-    if (state == PendingReply::State::kReply) {
+    if (stream.state == PendingReply::State::kReply) {
       end_watch();
       HttpReply reply = pending->reply();
       const bool keep_alive = co_await write_reply(std::move(reply), std::move(turn));
       co_return keep_alive;
     }
-    if (state == PendingReply::State::kWaiting) co_await wake_->wait();
   }
   log_debug("client_left", "id={}", turn.request_id);
   co_return false;
@@ -339,15 +393,21 @@ net::awaitable<bool> BeastConnection::write_reply(HttpReply reply, Turn turn) {
 
 /// What the socket takes at once, as a rule all: no timer, no round through the reactor. An error shows at the next
 /// write.
-size_t BeastConnection::write_at_once(std::string_view bytes) {
-  const ssize_t sent =
-      ::send(stream_.socket().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+size_t BeastConnection::write_at_once(std::span<const std::string_view> parts) {
+  std::array<iovec, 4> buffers;
+  msghdr message{};
+  message.msg_iov = buffers.data();
+  for (const std::string_view part : parts) {
+    if (!part.empty()) buffers[message.msg_iovlen++] = {const_cast<char*>(part.data()), part.size()};
+  }
+  const ssize_t sent = ::sendmsg(stream_.socket().native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent > 0 ? static_cast<size_t>(sent) : 0;
 }
 
 /// The time limit starts anew whenever the client has taken some bytes.
 net::awaitable<bool> BeastConnection::write(std::string bytes) {
-  for (size_t sent = write_at_once(bytes); sent < bytes.size();) {
+  const std::array<std::string_view, 1> whole = {bytes};
+  for (size_t sent = write_at_once(whole); sent < bytes.size();) {
     stream_.expires_after(options_.write_timeout);
     auto [ec, n] = co_await stream_.async_write_some(net::buffer(bytes.data() + sent, bytes.size() - sent), kAwait);
     if (ec) {

@@ -1,6 +1,7 @@
 #include "coordinator/http/message.h"
 
 #include <array>
+#include <charconv>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -94,6 +95,9 @@ std::string stream_head(const HeadFields& fields) {
   return head + "\r\n";
 }
 
-std::string http_chunk(std::string_view data) { return fmt::format("{:x}\r\n{}\r\n", data.size(), data); }
+std::string chunk_begin(size_t bytes) {
+  std::array<char, 2 * sizeof bytes> digits;
+  return std::string(digits.data(), std::to_chars(digits.begin(), digits.end(), bytes, 16).ptr) + "\r\n";
+}
 
 }  // namespace helios

@@ -68,8 +68,10 @@ struct HeadFields {
 std::string reply_head(const HttpReply& reply, const HeadFields& fields);
 /// Chunked on HTTP/1.1; on 1.0 the stream ends with the connection.
 std::string stream_head(const HeadFields& fields);
-/// One chunk of a chunked body; `data` must not be empty.
-std::string http_chunk(std::string_view data);
+/// What stands before a chunk of so many bytes, which must not be none, in a chunked body. kChunkEnd stands behind it,
+/// and kLastChunk behind all.
+std::string chunk_begin(size_t bytes);
+inline constexpr std::string_view kChunkEnd = "\r\n";
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
 }  // namespace helios

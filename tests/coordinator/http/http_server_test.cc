@@ -53,11 +53,11 @@ class FeedReply final : public PendingReply {
   State pump(std::string& events) override {
     std::lock_guard lock(feed_->mutex);
     if (error_) {
-      events = "error: " + error_->message;
+      events += "error: " + error_->message;
       return State::kStreamed;
     }
     const size_t take = std::min<size_t>(feed_->waiting.size(), 32768);
-    events = feed_->waiting.substr(0, take);
+    events += feed_->waiting.substr(0, take);
     feed_->waiting.erase(0, take);
     feed_->pumped_bytes += static_cast<int64_t>(take);
     feed_->changed.notify_all();
@@ -435,6 +435,44 @@ TEST_F(HttpServerTest, ManyConnectionsAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(ok, 160);
+}
+
+// As the engine does at each step; more streams than one visit takes, some woken while others write.
+TEST_F(HttpServerTest, StreamsThatAreWokenTogetherEachGetAllOfTheirOwnInOrder) {
+  constexpr int kStreams = 48, kSteps = 300;
+  std::vector<std::shared_ptr<Feed>> feeds;
+  for (int i = 0; i < kStreams; ++i) feeds.push_back(std::make_shared<Feed>());
+  router.add("GET", "/feeds/*", [&](const HttpRequest&, std::string_view tail, WakeUp wake) -> Answer {
+    const auto& one = feeds[std::stoul(std::string(tail))];
+    std::lock_guard lock(one->mutex);
+    one->wake = std::move(wake);
+    one->changed.notify_all();
+    return std::make_unique<FeedReply>(one);
+  });
+  start();
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < kStreams; ++i) {
+    clients.push_back(std::make_unique<RawClient>(port()));
+    clients.back()->send(get("/feeds/" + std::to_string(i)));
+  }
+  for (const auto& one : feeds) ASSERT_TRUE(one->wait_for([&] { return one->wake != nullptr; }));
+  std::vector<std::thread> engines;
+  for (int half = 0; half < 2; ++half) {
+    engines.emplace_back([&, half] {
+      for (int step = 0; step < kSteps; ++step) {
+        for (int i = half; i < kStreams; i += 2) feeds[i]->write(std::to_string(i * step) + ";", step + 1 == kSteps);
+      }
+    });
+  }
+  for (std::thread& engine : engines) engine.join();
+  for (int i = 0; i < kStreams; ++i) {
+    std::string expected;
+    for (int step = 0; step < kSteps; ++step) expected += std::to_string(i * step) + ";";
+    const RawResponse response = clients[i]->read_response();
+    EXPECT_TRUE(response.complete) << i;
+    EXPECT_EQ(response.body, expected) << i;
+    EXPECT_EQ(clients[i]->request(get("/hello")).status, 200) << i;
+  }
 }
 
 TEST(Router, ApiKeyGuardsV1Only) {
