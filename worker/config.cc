@@ -142,9 +142,9 @@ Status take_choices(const Flags& flags, WorkerConfig* config) {
   else if (dtype == "bfloat16")
     config->core.dtype = ComputeDtype::kBFloat16;
   else if (dtype == "float16")
-    return invalid("--dtype float16: needs a GPU; on this device use auto, float32 or bfloat16");
+    return invalid("--dtype float16: no device computes in it yet; auto keeps what an F16 checkpoint holds, exactly");
   else
-    return invalid(fmt::format("--dtype: expected auto, float32, bfloat16 or float16, found '{}'", dtype));
+    return invalid(fmt::format("--dtype: expected auto, float32 or bfloat16, found '{}'", dtype));
 
   const std::string stored = flags.kv_cache_dtype.value_or("auto");
   if (stored == "float32")

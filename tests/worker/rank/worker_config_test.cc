@@ -158,6 +158,7 @@ TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {with({"--device", "tpu"}), "--device"},
       {with({"--dtype", "int8"}), "--dtype"},
       {with({"--dtype", "float16"}), "--dtype float16"},
+      {with({"--dtype", "float16", "--device", "cuda"}), "--dtype float16"},
       {with({"--kv-cache-dtype", "fp8"}), "--kv-cache-dtype: expected auto, float32 or bfloat16, found 'fp8'"},
       {with({"--tp-reduce", "fast"}), "--tp-reduce fast: is for --device cuda"},
       {with({"--tp-reduce", "quick"}), "--tp-reduce: expected canonical or fast, found 'quick'"},
