@@ -46,14 +46,13 @@ Result<Values> read_flags(int argc, const char* const* argv) {
                            "log-level"}) {
     flags.add_options()(name, po::value<std::string>());
   }
-  flags.add_options()("die-with-parent", po::bool_switch())("help", po::bool_switch());
+  flags.add_options()("die-with-parent", po::bool_switch())("help,h", po::bool_switch());
   Values values;
   try {
-    const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing &
-                      ~po::command_line_style::allow_short;
-    po::positional_options_description none;
-    const auto parsed = po::command_line_parser(argc, argv).options(flags).positional(none).style(style).run();
+    const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+    const auto parsed = po::command_line_parser(argc, argv).options(flags).style(style).run();
     for (const auto& option : parsed.options) {
+      if (option.position_key >= 0) return invalid(fmt::format("unexpected argument '{}'", option.value.front()));
       const std::string value = option.value.empty() ? "" : option.value.front();
       if (!values.emplace(option.string_key, value).second)
         return invalid(fmt::format("--{} is given twice", option.string_key));
@@ -179,24 +178,27 @@ Result<CoordinatorConfig> parse_coordinator_config(int argc, const char* const* 
 const char* coordinator_help() {
   return R"(helios-coordinator --model DIR [flags]: serves the HTTP API, and plans the work of N rank workers.
 
-When ready for the first time it prints one line on stdout, `ready http://HOST:PORT`; logs go to stderr. SIGTERM or
-Ctrl-C drains and exits 0, a second one ends at once. helios-launch starts it together with its ranks.
+When ready for the first time it prints one line on stdout, `ready http://HOST:PORT`; logs go to
+stderr. SIGTERM or Ctrl-C drains and exits 0, a second one ends at once. helios-launch starts it
+together with its ranks.
 
-  --model DIR               Hugging Face model directory (tokenizer.json, config.json)
+  --model DIR               Hugging Face directory (tokenizer.json, config.json)
   --served-model-name NAME  name in the API (default: the directory's)
   --host ADDR               HTTP address (default 127.0.0.1)
   --port N                  HTTP port, 0 picks a free one (default 8000)
-  --world-size N            ranks to wait for: 1, 2, 4 or 8 (default: what the launcher says, else 1); also --nproc
-  --rank-endpoint URL       where ranks connect, tcp://HOST:PORT or ipc://PATH (default: what the launcher says, else
-                            tcp://127.0.0.1:29500)
-  --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (default auto: shm on one host, else gloo)
+  --world-size N            ranks to wait for: 1, 2, 4 or 8 (default: what the launcher says, else
+                            1); also --nproc
+  --rank-endpoint URL       where ranks connect, tcp://HOST:PORT or ipc://PATH (default: what the
+                            launcher says, else tcp://127.0.0.1:29500)
+  --collective auto|shm|gloo  how CPU ranks exchange, GPU ranks meet (default auto: shm on one
+                            host, else gloo)
   --chat-template FILE      Jinja template of conversations (default: the model directory's own)
-  --reasoning-parser NAME   auto (what the chat template says), none, qwen3 or deepseek_r1 (default auto)
+  --reasoning-parser NAME   auto (by the chat template), none, qwen3 or deepseek_r1 (default auto)
   --tool-call-parser NAME   auto, none, hermes, llama3_json or mistral (default auto)
-  --reasoning-content on|off   chat's reasoning under its older name too (default off)
-  --prefix-cache on|off     compute a prefix that several prompts share once; behind it, ranks may have a host tier,
-                            their --host-cache-gib (default on)
-  --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
+  --reasoning-content on|off  chat's reasoning under its older name too (default off)
+  --prefix-cache on|off     compute a prefix that several prompts share once; ranks may have a host
+                            tier behind it, their --host-cache-gib (default on)
+  --prompt-tokens-details on|off  usage says how many prompt tokens it gave (default off)
   --max-waiting N           sequences that may wait for a slot; more get 429 (default 1024)
   --max-body-bytes N        largest request body (default 16777216)
   --api-key KEY             clients must send it as a bearer token; also read from HELIOS_API_KEY
@@ -205,7 +207,7 @@ Ctrl-C drains and exits 0, a second one ends at once. helios-launch starts it to
   --io-threads N            threads for HTTP, tokenising and text (default 2)
   --die-with-parent         end when the process that started this one ends
   --log-level LEVEL         trace, debug, info, warning, error or off (default info)
-  --help                    this text
+  -h, --help                this text
 
 HELIOS_CLUSTER_KEY: the key that ranks must share, for a rank endpoint that other hosts can reach.
 Exit code: 0 after a drain, 1 the model cannot be served or the address is taken, 2 a wrong flag.

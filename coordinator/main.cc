@@ -37,7 +37,7 @@ namespace {
 constexpr std::chrono::seconds kLastBytesLimit{2};  // for replies that are complete but not yet written
 
 int complain(const Error& error, int exit_code) {
-  std::fprintf(stderr, "helios-coordinator: %s\n", error.message.c_str());
+  std::fprintf(stderr, "helios-coordinator: %s%s\n", error.message.c_str(), exit_code == 2 ? " (see --help)" : "");
   return exit_code;
 }
 

@@ -243,41 +243,46 @@ Result<WorkerArguments> parse_worker_arguments(int argc, const char* const* argv
 }
 
 std::string worker_help() {
-  return R"(helios-worker: one rank of a Helios cluster. Usually started by helios-launch, mpirun, torchrun or srun.
+  return R"(helios-worker: one rank of a Helios cluster, started by helios-launch, mpirun, torchrun or srun.
 
-  --model DIR               model directory: config.json, safetensors (required)
-  --coordinator ENDPOINT    tcp://HOST:PORT or ipc://PATH (default: the launcher's, else tcp://127.0.0.1:29500)
-  --rank R                  this rank, 0 to N-1             } default: from HELIOS_*, Open MPI, PMI, torchrun
-  --world-size N            ranks: 1, 2, 4 or 8             } or Slurm variables, in this order
-  --local-rank L            this rank among those of its host (default: as above)
+  --model DIR               Hugging Face directory: config.json, safetensors (required)
+  --coordinator ENDPOINT    tcp://HOST:PORT or ipc://PATH (default: the launcher's, else
+                            tcp://127.0.0.1:29500)
+  --rank R                  this rank, 0 to N-1           } default: from HELIOS_*, Open MPI, PMI,
+  --world-size N            ranks: 1, 2, 4 or 8           } torchrun or Slurm variables, in this
+  --local-rank L            of its host's ranks, this one } order
 
   --device cpu|cuda         where to compute (default cpu)
-  --dtype D                 auto, float32: exact products, FP32 activations; bfloat16: weights and matrix inputs
-                            rounded once; float16: only on cuda (default auto)
-  --kv-cache-dtype D        keys and values stored as float32, or as bfloat16: half the memory, rounded once, on cuda
-                            tensor cores; auto: as --dtype bfloat16 says, else float32 (default auto)
-  --tp-reduce HOW           canonical: ranks' partial sums in one order, the same bits at every --world-size; fast: by
-                            NCCL's all-reduce, less traffic, other bits at each size; only on cuda (default canonical)
+  --dtype D                 auto, float32: exact products, FP32 activations; bfloat16: weights and
+                            matrix inputs rounded once (default auto)
+  --kv-cache-dtype D        keys and values in float32, or bfloat16: half the memory, rounded once,
+                            tensor cores on cuda (default auto: as --dtype bfloat16 says)
+  --tp-reduce HOW           canonical: partial sums in one order, the same bits at every world
+                            size; fast: by NCCL, less traffic; only on cuda (default canonical)
   --threads-per-rank N      0: usable cores divided by the ranks of this host (default 0)
   --max-num-seqs N          sequences at the same time (default 32)
   --max-model-len N         longest sequence in tokens; 0: the model's own (default 0)
   --prefill-chunk N         prompt tokens in one step (default 512)
-  --kv-cache-tokens N       tokens the KV cache holds; 0: what fits a quarter of free memory (default 0)
+  --kv-cache-tokens N       tokens the KV cache holds; 0: what a quarter of free memory does
+                            (default 0)
   --kv-cache-gib G          or GiB of this rank's device for it; 0: as above (default 0)
-  --host-cache-gib G        GiB of host memory for what leaves the KV cache: known prefixes come back (default 0: none)
+  --host-cache-gib G        GiB of host memory where known prefixes come back from (default 0: none)
   --max-logprobs K          alternatives a token, 0 to 20; 0: a core without logprobs (default 20)
-  --prompt-logprobs         score prompts too: graphs and storage of their own; needs K = 20 (default off)
-  --logprob-token-ids on|off  report ids that the request names; needs K = 20 (default on, off with a smaller K)
+  --prompt-logprobs         score prompts too: graphs and storage of their own; needs K = 20
+  --logprob-token-ids on|off  report ids that the request names; needs K = 20 (default on, off with
+                            a smaller K)
 
   --collective-timeout-ms N longest wait for another rank in an exchange (default 60000)
   --status-host HOST        where to answer /livez, /readyz and /metrics (default 127.0.0.1)
   --status-port P           0: the kernel picks, -1: off (default 0; the URL is logged)
   --die-with-parent         end when the process that started us ends; Ctrl-C is left to it
-  --log-level L             trace, debug, info, warning, error or off (default info); logs go to stderr
-  --help                    this text
+  --log-level L             trace, debug, info, warning, error or off (default info), on stderr
+  -h, --help                this text
 
-Exit codes: 0 drained or terminated (a second SIGTERM ends at once); 1 this model or configuration cannot be
-served; 2 wrong flags; 75 the rank set is broken (a fault, an abort, a silent coordinator): start it again.
+HELIOS_CLUSTER_KEY: the coordinator's key, where that is on another host.
+Exit codes: 0 drained or terminated (a second SIGTERM ends at once); 1 this model or configuration
+cannot be served; 2 wrong flags; 75 the rank set is broken (a fault, an abort, a silent
+coordinator): start it again.
 )";
 }
 

@@ -282,43 +282,49 @@ std::vector<std::string> worker_command(const LaunchConfig& config, const std::s
 const char* launch_help() {
   return R"(helios-launch --model DIR [flags]: serves a model over HTTP with one coordinator and N rank workers.
 
-When ready it prints one line on stdout, `ready http://HOST:PORT`; logs go to stderr. SIGTERM or Ctrl-C drains and
-exits 0, a second one ends at once. A lost rank restarts the ranks; the coordinator keeps answering meanwhile.
+When ready it prints one line on stdout, `ready http://HOST:PORT`; logs go to stderr. SIGTERM or
+Ctrl-C drains and exits 0, a second one ends at once. A lost rank restarts the ranks; the
+coordinator keeps answering meanwhile.
 
-  --model DIR              Hugging Face model directory (config.json, tokenizer.json, safetensors)
+  --model DIR              Hugging Face directory (config.json, tokenizer.json, safetensors)
   --nproc N                ranks on this host: 1, 2, 4 or 8 (default 1)
   --device cpu|cuda        where ranks compute (default cpu)
-  --dtype TYPE             auto (as stored), float32, bfloat16 or float16 (default auto)
-  --kv-cache-dtype TYPE    float32, or bfloat16: half the memory, rounded once (default auto: as --dtype says)
-  --tp-reduce HOW          canonical (the same bits at every --nproc) or fast (NCCL adds; cuda only) (default canonical)
+  --dtype TYPE             auto (as stored), float32 or bfloat16 (default auto)
+  --kv-cache-dtype TYPE    float32; bfloat16: half the memory, rounded once (auto: by --dtype)
+  --tp-reduce HOW          canonical (default): the same bits at every --nproc; fast: NCCL adds
   --threads-per-rank N     CPU threads of a rank (default: cores / nproc)
-  --host ADDR --port N     HTTP address (default 127.0.0.1) and port, 0 picks a free one (default 8000)
+  --host ADDR              HTTP address (default 127.0.0.1)
+  --port N                 HTTP port, 0 picks a free one (default 8000)
   --served-model-name NAME name in the API (default: the directory's)
   --api-key KEY            clients must send it as a bearer token; also read from HELIOS_API_KEY
-  --max-num-seqs N         sequences that run at once
-  --max-model-len N        longest prompt plus output, in tokens
-  --prefill-chunk N        prompt tokens computed in one step
-  --kv-cache-tokens N, or --kv-cache-gib G a rank   the KV cache's size (default: a quarter of free memory)
-  --host-cache-gib G       GiB of host memory a rank, from where known prefixes come back (default 0: none)
-  --max-logprobs K         most alternatives a token may report; 0 turns logprobs off
-  --logprob-token-ids on|off   logprobs of token ids that the client selects
+  --max-num-seqs N         sequences that run at once (default 32)
+  --max-model-len N        longest prompt plus output, in tokens (default: the model's own)
+  --prefill-chunk N        prompt tokens computed in one step (default 512)
+  --kv-cache-tokens N      tokens of the KV cache (default: what a quarter of free memory holds)
+  --kv-cache-gib G         or its GiB a rank
+  --host-cache-gib G       host memory a rank where known prefixes come back from (default 0: none)
+  --max-logprobs K         most alternatives a token, 0 to 20; 0: no logprobs (default 20)
+  --logprob-token-ids on|off   logprobs of ids that the client selects (default on where K is 20)
+  --prompt-logprobs        score prompts: prompt_logprobs, and echo with logprobs (takes memory)
   --chat-template FILE     Jinja template of conversations (default: the model directory's own)
-  --prompt-logprobs        score prompts: prompt_logprobs, and echo with logprobs (default off: it takes memory)
-  --reasoning-parser NAME  auto (what the chat template says), none, qwen3 or deepseek_r1 (default auto)
+  --reasoning-parser NAME  auto (by the chat template), none, qwen3 or deepseek_r1 (default auto)
   --tool-call-parser NAME  auto, none, hermes, llama3_json or mistral (default auto)
   --reasoning-content on|off   chat's reasoning under its older name too (default off)
   --prefix-cache on|off    compute a prefix that several prompts share once (default on)
-  --prompt-tokens-details on|off   usage says how many prompt tokens came from that cache (default off)
-  --max-waiting N          sequences that may wait for their turn; more get 429 (default 1024)
+  --prompt-tokens-details on|off   usage says how many prompt tokens it gave (default off)
+  --max-waiting N          sequences that may wait their turn; more get 429 (default 1024)
   --io-threads N           threads for HTTP, tokenising and text (default 2)
-  --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (default auto: shm on one host, else gloo)
+  --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (auto: shm on one host,
+                           else gloo)
   --log-level LEVEL        trace, debug, info, warning, error or off (default info)
-  --nnodes N --node-rank R the same command on N hosts, R = 0 to N-1; node 0 runs the coordinator
-  --master-addr A --master-port P   node 0's address, and its port for ranks (default 29500)
-  --new-cluster-key        prints a key for HELIOS_CLUSTER_KEY, which several nodes must share, and exits
-  --help                   this text
+  --nnodes N               the same command on N hosts (default 1)
+  --node-rank R            of these, this one's number, 0 to N-1; node 0 runs the coordinator
+  --master-addr A          node 0's address
+  --master-port P          its port for ranks (default 29500)
+  --new-cluster-key        prints a HELIOS_CLUSTER_KEY, which several nodes must share, and exits
+  -h, --help               this text
 
-Exit code: 0 after a drain, 1 the model cannot be loaded or served, 2 a wrong flag, else the coordinator's own.
+Exit code: 0 after a drain, 1 the model cannot be served, 2 a wrong flag, else the coordinator's.
 HELIOS_BIN_DIR: where helios-coordinator and helios-worker are, if not beside helios-launch.
 )";
 }

@@ -112,27 +112,30 @@ Result<BenchArguments> parse_bench_arguments(int argc, const char* const* argv) 
 }
 
 std::string bench_help() {
-  return "helios-bench --model DIR [flags]\n"
-         "\n"
-         "Measures prefill and decode of a model on this machine's CPU, without HTTP: tokens per second, bytes moved,\n"
-         "and their share of the read bandwidth and FMA peak that it measures between rounds, with as many threads.\n"
-         "\n"
-         "  --model DIR      Hugging Face directory: config.json and safetensors. Required\n"
-         "  --nproc N        rank processes, tensor parallel: 1, 2, 4 or 8 (1)\n"
-         "  --threads N      compute threads of each rank (this machine's cores / nproc)\n"
-         "  --rounds N       rounds of all work; each figure is the median (5)\n"
-         "  --dtype D        auto: the checkpoint's own precision; float32; bfloat16: matrix inputs rounded too "
-         "(auto)\n"
-         "  --plain          prefill and greedy decode without logprobs alone\n"
-         "  --prompt-logprobs  instead: prefill of 128, 512 and 2048 tokens, ordinary and scored, and their ratio\n"
-         "  --json           one JSON object a line instead of the table\n"
-         "  -h, --help       this\n"
-         "\n"
-         "Work: prefill of 128 and of 512 tokens; decode at batch 1, 4 and 16 after 64 tokens of context: greedy "
-         "without\n"
-         "and with logprobs (20 alternatives), which differ in nothing else, and sampled through top-k, top-p and\n"
-         "min-p. They take turns within each round, in both orders. Words are those that a rank sends to its peers.\n"
-         "Exit codes: 0 measured, 1 the model cannot be run or a rank was lost, 2 unknown or contradictory flag.\n";
+  return R"(helios-bench --model DIR [flags]
+
+Measures prefill and decode of a model on this machine's CPU, without HTTP: tokens per second, bytes
+moved, and their share of the read bandwidth and FMA peak that it measures between rounds, with as
+many threads.
+
+  --model DIR        Hugging Face directory: config.json and safetensors. Required
+  --nproc N          rank processes, tensor parallel: 1, 2, 4 or 8 (1)
+  --threads N        compute threads of each rank (this machine's cores / nproc)
+  --rounds N         rounds of all work; each figure is the median (5)
+  --dtype D          auto: the checkpoint's own precision; float32; bfloat16: matrix inputs rounded
+                     too (auto)
+  --plain            prefill and greedy decode without logprobs alone
+  --prompt-logprobs  instead: prefill of 128, 512 and 2048 tokens, ordinary and scored, their ratio
+  --json             one JSON object a line instead of the table
+  -h, --help         this
+
+Work: prefill of 128 and of 512 tokens; decode at batch 1, 4 and 16 after 64 tokens of context:
+greedy without and with logprobs (20 alternatives), which differ in nothing else, and sampled
+through top-k, top-p and min-p. They take turns within each round, in both orders. Words are those
+that a rank sends to its peers.
+Exit codes: 0 measured, 1 the model cannot be run or a rank was lost, 2 unknown or contradictory
+flag.
+)";
 }
 
 }  // namespace helios
