@@ -111,6 +111,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& path)
     throw LoadError(path + ": only qwen3 and llama are read here");
   if (json.at("rope_scaling").given || json.at("use_sliding_window").truth)
     throw LoadError(path + ": rope_scaling and windows are not read here");
+  if (json.at("quantization_config").given) throw LoadError(path + ": quantised weights are not read here");
   const auto count = [&](const char* key) { return static_cast<int>(json.at(key).number); };
   c.hidden = count("hidden_size");
   c.inner = count("intermediate_size");

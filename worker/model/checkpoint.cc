@@ -33,13 +33,29 @@ Checkpoint::~Checkpoint() {
   }
 }
 
-TensorView Checkpoint::floats(const std::string& name, const std::vector<int64_t>& shape) {
+/// The tensor, which must have exactly this shape. Throws LoadError.
+const MappedTensor& Checkpoint::tensor(const std::string& name, const std::vector<int64_t>& shape) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) throw LoadError("tensor " + name + ": expected " + shape_text(shape) + ", found none");
   const MappedTensor& t = it->second;
   if (t.shape != shape) {
     throw LoadError(t.file + ": tensor " + name + ": expected " + shape_text(shape) + ", found " + shape_text(t.shape));
   }
+  return t;
+}
+
+TensorView Checkpoint::eight_bits(const std::string& name, const std::vector<int64_t>& shape, DType dtype) {
+  const MappedTensor& t = tensor(name, shape);
+  const std::string_view expected = dtype == DType::kInt8 ? "I8" : "F8_E4M3";
+  if (t.dtype != expected) {
+    throw LoadError(t.file + ": tensor " + name + ": quantization_config makes it " + std::string(expected) +
+                    ", found " + printable(t.dtype));
+  }
+  return {.data = t.data, .dtype = dtype, .shape = shape};
+}
+
+TensorView Checkpoint::floats(const std::string& name, const std::vector<int64_t>& shape) {
+  const MappedTensor& t = tensor(name, shape);
   TensorView view{.data = t.data, .shape = shape};
   if (t.dtype == "F32") {
     view.dtype = DType::kFloat32;

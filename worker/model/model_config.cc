@@ -1,6 +1,5 @@
 #include "worker/model/model_config.h"
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -8,76 +7,17 @@
 #include <fmt/format.h>
 #include <boost/json.hpp>
 
+#include "worker/model/json_fields.h"
+#include "worker/model/quantization_config.h"
+
 namespace helios {
 namespace {
 
 namespace json = boost::json;
+using Fields = JsonFields;
 
 constexpr uintmax_t kMaxConfigBytes = 4 << 20;
 constexpr int64_t kMaxExtent = 1 << 26;  // keeps every product of two extents and a size inside int64
-
-/// One JSON object with the file's path, for typed reads that explain themselves.
-class Fields {
- public:
-  Fields(const json::object& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  [[noreturn]] void fail(const std::string& what) const { throw LoadError(where_ + ": " + what); }
-
-  /// Absent and null are the same, as in the published configurations.
-  const json::value* find(const char* key) const {
-    const json::value* v = object_.if_contains(key);
-    return v && !v->is_null() ? v : nullptr;
-  }
-  int64_t integer(const char* key, int64_t low, int64_t high) const {
-    const json::value* v = find(key);
-    if (!v) fail(fmt::format("{}: expected an integer, found none", key));
-    if (!v->is_int64() || v->get_int64() < low || v->get_int64() > high) {
-      fail(fmt::format("{}: expected an integer from {} to {}, found {}", key, low, high, print(*v)));
-    }
-    return v->get_int64();
-  }
-  int64_t integer_or(const char* key, int64_t low, int64_t high, int64_t otherwise) const {
-    return find(key) ? integer(key, low, high) : otherwise;
-  }
-  double number(const char* key) const {
-    const json::value* v = find(key);
-    if (!v || !v->is_number()) fail(fmt::format("{}: expected a number, found {}", key, v ? print(*v) : "none"));
-    const double value = v->to_number<double>();
-    if (!(value > 0.0) || !std::isfinite(value))
-      fail(fmt::format("{}: expected a number over 0, found {}", key, value));
-    return value;
-  }
-  double number_or(const char* key, double otherwise) const { return find(key) ? number(key) : otherwise; }
-  bool boolean_or(const char* key, bool otherwise) const {
-    const json::value* v = find(key);
-    if (!v) return otherwise;
-    if (!v->is_bool()) fail(fmt::format("{}: expected true or false, found {}", key, print(*v)));
-    return v->get_bool();
-  }
-  std::string string_or(const char* key, std::string otherwise) const {
-    const json::value* v = find(key);
-    if (!v) return otherwise;
-    if (!v->is_string()) fail(fmt::format("{}: expected a string, found {}", key, print(*v)));
-    return std::string(v->get_string());
-  }
-  const json::object* object_or_null(const char* key) const {
-    const json::value* v = find(key);
-    if (!v) return nullptr;
-    if (!v->is_object()) fail(fmt::format("{}: expected an object, found {}", key, print(*v)));
-    return &v->get_object();
-  }
-  const std::string& where() const { return where_; }
-
-  static std::string print(const json::value& v) {
-    std::string text = json::serialize(v);
-    for (char& c : text) c = c >= 0x20 && c < 0x7f ? c : '?';
-    return text.size() > 60 ? text.substr(0, 60) + "..." : text;
-  }
-
- private:
-  const json::object& object_;
-  std::string where_;
-};
 
 std::string model_type_of(const Fields& f) {
   const json::value* list = f.find("architectures");
@@ -100,8 +40,7 @@ std::string model_type_of(const Fields& f) {
 
 /// Fields of relatives of the four classes that change the numbers.
 void refuse_foreign_fields(const Fields& f) {
-  for (const char* key : {"quantization_config",
-                          "compression_config",
+  for (const char* key : {"compression_config",
                           "attn_logit_softcapping",
                           "final_logit_softcapping",
                           "logits_scaling",
@@ -228,6 +167,9 @@ ModelConfig parse_model_config(const std::string& text, const std::string& path)
   c.mlp_bias = f.boolean_or("mlp_bias", false);
   if (c.mlp_bias && c.model_type != "llama") f.fail("mlp_bias: not supported for " + c.model_type);
   c.windows = parse_windows(f, c);
+  if (const json::object* quantization = f.object_or_null("quantization_config")) {
+    c.quantised = parse_quantization(*quantization, path + ": quantization_config", c.num_layers);
+  }
   return c;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/model/load_error.h"
+#include "worker/model/quantization.h"
 
 namespace helios {
 
@@ -38,6 +39,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   std::vector<int32_t> windows;  // a layer: keys that a query sees, itself included; 0: all
+  QuantisedMatrices quantised;   // of the matrices that products read; the others are F32, BF16 or F16
 };
 
 /// `text` is config.json; `path` is for messages. Throws LoadError.

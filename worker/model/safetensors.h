@@ -52,6 +52,9 @@ class Checkpoint : public ByteSource {
   /// The tensor, which must be F32, BF16 or F16 and have exactly this shape. Throws LoadError.
   TensorView floats(const std::string& name, const std::vector<int64_t>& shape);
 
+  /// The same for a quantised matrix: `dtype` is 8 bits. Throws LoadError.
+  TensorView eight_bits(const std::string& name, const std::vector<int64_t>& shape, DType dtype);
+
   /// Reads from the file, so that no page of it is mapped; or from memory, where `from` is in no file.
   void copy(const void* from, size_t bytes, void* to) const override;
   /// Gives the tensor's pages back; they are read again from the file when touched.
@@ -64,6 +67,7 @@ class Checkpoint : public ByteSource {
     int file = -1;  // open; -1: none
   };
   Checkpoint() = default;
+  const MappedTensor& tensor(const std::string& name, const std::vector<int64_t>& shape) const;
   void add_file(const std::string& path, const std::map<std::string, std::string>* weight_map, const std::string& file);
 
   std::vector<Mapping> mappings_;

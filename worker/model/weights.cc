@@ -1,9 +1,11 @@
 #include "worker/model/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +14,13 @@ namespace helios {
 namespace {
 
 using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+/// Scales of a matrix, as files spell the shape; one for all is [1] or [], and one a row may lack its last extent.
+std::vector<int64_t> scale_shape(const MatrixScheme& scheme, const std::vector<int64_t>& weight) {
+  const auto blocks = [](int64_t extent, int64_t block) { return block == 0 ? 1 : (extent + block - 1) / block; };
+  if (scheme.block_rows == 0) return {1};
+  return {blocks(weight[0], scheme.block_rows), blocks(weight[1], scheme.block_columns)};
+}
 
 std::string layer_prefix(int layer) { return fmt::format("model.layers.{}.", layer); }
 
@@ -42,12 +51,20 @@ Shapes expected_tensors(const ModelConfig& c) {
     linear("mlp.up_proj", c.inner, c.hidden, c.mlp_bias);
     linear("mlp.down_proj", c.hidden, c.inner, c.mlp_bias);
   }
+  for (const auto& [module, scheme] : c.quantised) {
+    const auto weight = out.find(module + ".weight");
+    if (weight != out.end()) out[module + scheme.scale] = scale_shape(scheme, weight->second);
+  }
   return out;
 }
 
-/// What old exports carry although it follows from the configuration, or is never read.
-bool is_redundant(const std::string& name, const ModelConfig& c) {
-  return name.ends_with(".rotary_emb.inv_freq") || (c.tied_embeddings && name == "lm_head.weight");
+/// What old exports carry although it follows from the configuration, or is never read: activations are not quantised.
+bool is_redundant(const std::string& name, const MappedTensor& tensor, const ModelConfig& c) {
+  for (const std::string_view kind : {".input_scale", ".input_zero_point"}) {
+    if (name.ends_with(kind) && c.quantised.contains(name.substr(0, name.size() - kind.size()))) return true;
+  }
+  if (c.tied_embeddings && name == "lm_head.weight") return tensor.dtype != "I8" && tensor.dtype != "F8_E4M3";
+  return name.ends_with(".rotary_emb.inv_freq");
 }
 
 void check_tensor_names(const Checkpoint& checkpoint, const ModelConfig& c, const Shapes& expected) {
@@ -57,7 +74,7 @@ void check_tensor_names(const Checkpoint& checkpoint, const ModelConfig& c, cons
     }
   }
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (!expected.contains(name) && !is_redundant(name, c)) {
+    if (!expected.contains(name) && !is_redundant(name, tensor, c)) {
       throw LoadError(tensor.file + ": tensor " + name + " " + shape_text(tensor.shape) + ": not a tensor of a " +
                       c.model_type + " model with this config.json");
     }
@@ -99,7 +116,11 @@ class BackendStore final : public WeightStore {
 class Loader {
  public:
   Loader(Checkpoint& checkpoint, const ModelConfig& config, bool bfloat16, Backend& backend)
-      : checkpoint_(checkpoint), expected_(expected_tensors(config)), bfloat16_(bfloat16), store_(backend) {
+      : checkpoint_(checkpoint),
+        config_(config),
+        expected_(expected_tensors(config)),
+        bfloat16_(bfloat16),
+        store_(backend) {
     check_tensor_names(checkpoint, config, expected_);
   }
 
@@ -133,21 +154,20 @@ class Loader {
     return memory;
   }
 
-  /// Stacks the slices and takes `columns` of each. Nothing is packed when either is empty.
+  /// Stacks the slices and takes `columns` of each. Nothing is packed when either is empty. Quantised slices stay as
+  /// they are where all are alike.
   PackedMatrix matrix(const std::vector<Slice>& slices, Range columns, const std::vector<int64_t>& segments) {
     std::vector<WeightRows> parts;
+    std::vector<std::vector<float>> scales;  // of each part
     DType stored = DType::kBFloat16;
     for (const Slice& slice : slices) {
-      const TensorView t = checkpoint_.floats(slice.name, shape(slice.name));
-      const int64_t stride = shape(slice.name)[1];
-      parts.push_back({.data = static_cast<const std::byte*>(t.data) +
-                               slice.rows.begin * stride * static_cast<int64_t>(dtype_bytes(t.dtype)),
-                       .dtype = t.dtype,
-                       .num_rows = slice.rows.size(),
-                       .row_stride = stride,
-                       .source = &checkpoint_});
-      if (t.dtype != DType::kBFloat16 && !bfloat16_) stored = DType::kFloat32;
+      parts.push_back(rows_of(slice, columns, scales.emplace_back()));
+      if (parts.back().dtype != DType::kBFloat16 && !bfloat16_) stored = DType::kFloat32;
     }
+    const auto alike = [&parts](const WeightRows& part) {
+      return is_eight_bit(part.dtype) && part.dtype == parts[0].dtype && part.scale_columns == parts[0].scale_columns;
+    };
+    if (std::all_of(parts.begin(), parts.end(), alike)) stored = parts[0].dtype;
     int64_t rows = 0;
     for (const WeightRows& part : parts) rows += part.num_rows;
     PackedMatrix out;
@@ -162,7 +182,81 @@ class Loader {
   int64_t bytes() const { return bytes_; }
 
  private:
+  WeightRows rows_of(const Slice& slice, Range columns, std::vector<float>& scales) {
+    const std::vector<int64_t>& extents = shape(slice.name);
+    const std::string module = slice.name.substr(0, slice.name.size() - std::string_view(".weight").size());
+    const auto scheme = config_.quantised.find(module);
+    const bool quantised = scheme != config_.quantised.end();
+    const TensorView t = quantised ? checkpoint_.eight_bits(slice.name, extents, scheme->second.dtype)
+                                   : checkpoint_.floats(slice.name, extents);
+    const int64_t stride = extents[1];
+    WeightRows out{.data = static_cast<const std::byte*>(t.data) +
+                           slice.rows.begin * stride * static_cast<int64_t>(dtype_bytes(t.dtype)),
+                   .dtype = t.dtype,
+                   .num_rows = slice.rows.size(),
+                   .row_stride = stride,
+                   .source = &checkpoint_};
+    if (quantised) {
+      add_scales(module, scheme->second, slice.rows, out, scales);
+      check_codes(slice, out, columns);
+    }
+    return out;
+  }
+
+  /// Points `out` at the scales of its rows, each checked.
+  void add_scales(const std::string& module, const MatrixScheme& scheme, Range rows, WeightRows& out,
+                  std::vector<float>& scales) {
+    const std::string name = module + scheme.scale;
+    const MappedTensor& tensor = checkpoint_.tensors().at(name);
+    if (!PackedMatrix::holds_eight_bits()) {
+      throw LoadError(tensor.file + ": tensor " + name + ": quantised weights are served with --device cpu only");
+    }
+    std::vector<int64_t> extents = shape(name);
+    const int64_t blocks = extents.size() == 2 ? extents[1] : 1;
+    if (blocks == 1 && tensor.shape.size() + 1 == extents.size()) extents.pop_back();
+    const TensorView t = checkpoint_.floats(name, extents);
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      const int64_t row = scheme.block_rows == 0 ? 0 : r / scheme.block_rows;
+      for (int64_t b = 0; b < blocks; ++b) {
+        scales.push_back(load_element(t.data, t.dtype, row * blocks + b));
+        if (!(scales.back() >= kMinScale && scales.back() <= kMaxScale)) {
+          throw LoadError(fmt::format("{}: tensor {}: expected scales from {:g} to {:g}, found {:g} at [{}, {}]",
+                                      tensor.file, name, kMinScale, kMaxScale, scales.back(), row, b));
+        }
+      }
+    }
+    out.scales = scales.data();
+    out.scale_stride = blocks;
+    out.scale_columns = blocks == 1 ? out.row_stride : scheme.block_columns;
+    checkpoint_.release(name);
+  }
+
+  /// E4M3 has two codes that are no number.
+  void check_codes(const Slice& slice, const WeightRows& rows, Range columns) {
+    if (rows.dtype != DType::kFloat8E4M3) return;
+    constexpr int64_t kRows = 64;  // at a time, copied as pack() copies them
+    std::atomic<int64_t> bad = -1;
+    store_.pool().parallel_for((rows.num_rows + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
+      std::vector<uint8_t> codes;
+      for (int64_t first = begin * kRows; first < std::min(end * kRows, rows.num_rows); first += kRows) {
+        const int64_t count = std::min(kRows, rows.num_rows - first);
+        codes.resize(static_cast<size_t>(count * rows.row_stride));
+        checkpoint_.copy(static_cast<const uint8_t*>(rows.data) + first * rows.row_stride, codes.size(), codes.data());
+        for (int64_t r = 0; r < count; ++r) {
+          int64_t found = 0;
+          const uint8_t* row = codes.data() + r * rows.row_stride;
+          for (int64_t c = columns.begin; c < columns.end; ++c) found += e4m3_is_nan(row[c]);
+          if (found != 0) bad = slice.rows.begin + first + r;
+        }
+      }
+    });
+    if (bad < 0) return;
+    throw LoadError(fmt::format("{}: tensor {}: NaN in row {}", checkpoint_.tensors().at(slice.name).file, slice.name,
+                                bad.load()));
+  }
+
   Checkpoint& checkpoint_;
+  const ModelConfig& config_;
   const Shapes expected_;
   const bool bfloat16_;
   BackendStore store_;

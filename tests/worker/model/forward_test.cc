@@ -12,6 +12,7 @@
 #include "tests/support/in_process_ranks.h"
 #include "tests/support/test_device.h"
 #include "tests/support/tiny_checkpoint.h"
+#include "tests/support/tiny_quantised.h"
 #include "worker/model/lm_head.h"
 #include "worker/model/transformer.h"
 
@@ -139,17 +140,15 @@ class RankModel {
   std::map<int64_t, std::unique_ptr<Graph>> graphs_;
 };
 
-/// Logits of each step's sampling rows over all ranks.
-std::vector<Logits> run_steps(int world, const std::vector<Step>& steps, bool bfloat16 = false, int threads = 1,
-                              bool fast = false) {
-  testing::TemporaryDirectory directory;
-  testing::write_tiny_checkpoint(directory.path());
+/// Logits of each step's sampling rows over all ranks, of the checkpoint in `directory`.
+std::vector<Logits> run_steps_of(const std::string& directory, int world, const std::vector<Step>& steps, bool bfloat16,
+                                 int threads, bool fast) {
   std::vector<Logits> out;
   for (const Step& step : steps) out.emplace_back(step.sampling.size(), std::vector<float>(testing::kTinyVocab));
   int64_t rows = 0;
   for (const Step& step : steps) rows += static_cast<int64_t>(step.tokens.size());
   testing::run_ranks(world, [&](Communicator& group) {
-    RankModel model(directory.path(), bfloat16, threads, group, fast);
+    RankModel model(directory, bfloat16, threads, group, fast);
     model.fill_logits(kUntouched);
     size_t most = 0;
     for (size_t s = 0; s < steps.size(); ++s) {
@@ -170,6 +169,13 @@ std::vector<Logits> run_steps(int world, const std::vector<Step>& steps, bool bf
   return out;
 }
 
+std::vector<Logits> run_steps(int world, const std::vector<Step>& steps, bool bfloat16 = false, int threads = 1,
+                              bool fast = false) {
+  testing::TemporaryDirectory directory;
+  testing::write_tiny_checkpoint(directory.path());
+  return run_steps_of(directory.path(), world, steps, bfloat16, threads, fast);
+}
+
 /// The tiny model in float64: Qwen3 with RMS-normed queries and keys. Logits after each token.
 class Definition {
  public:
@@ -183,6 +189,8 @@ class Definition {
       }
     }
   }
+
+  explicit Definition(std::map<std::string, std::vector<double>> weights) : weights_(std::move(weights)) {}
 
   std::vector<std::vector<double>> logits(const std::vector<int32_t>& tokens) const {
     std::vector<std::vector<double>> x;
@@ -341,6 +349,39 @@ TEST(Forward, X1_LogitsMeetFloat64AndAreTheSameBitsAtEveryDegreeAndChunking) {
         const auto row = static_cast<size_t>(steps[s].sampling[r]);
         ASSERT_EQ(bits(got[s][r]), bits_at(steps[s].slots[row], steps[s].positions[row]))
             << "TP " << world << " step " << s << " sampling row " << r;
+      }
+    }
+  }
+}
+
+// Quantised weights are what they say they are, in blocks that end where no segment and no shard does too.
+TEST(Forward, X1_QuantisedWeightsMeetFloat64AndAreTheSameBitsAtEveryDegreeAndChunking) {
+  for (const testing::TinyScheme& scheme : testing::tiny_schemes()) {
+    SCOPED_TRACE(scheme.quantization);
+    testing::TemporaryDirectory directory;
+    const testing::TinyQuantised tiny(scheme);
+    tiny.write(directory.path());
+    if (testing::kGpuKernels) {
+      testing::run_ranks(1, [&](Communicator& group) {
+        EXPECT_THROW(RankModel(directory.path(), false, 1, group, false), LoadError);
+      });
+      continue;
+    }
+    const std::vector<std::vector<double>> expected = Definition(tiny.values).logits(kLong);
+    const Logits whole = run_steps_of(directory.path(), 1, whole_steps(), false, 1, false)[0];
+    for (size_t r = 0; r < 40; ++r) {
+      for (size_t id = 0; id < expected[r].size(); ++id)
+        ASSERT_NEAR(whole[r][id], expected[r][id], kTolerance) << r << " id " << id;
+    }
+    const std::vector<Step> steps = mixed_steps();
+    for (const int world : {1, 2, 4, 8}) {
+      const std::vector<Logits> got = run_steps_of(directory.path(), world, steps, false, 1, false);
+      for (size_t s = 0; s < steps.size(); ++s) {
+        for (size_t r = 0; r < steps[s].sampling.size(); ++r) {
+          const auto row = static_cast<size_t>(steps[s].sampling[r]);
+          const int32_t at = steps[s].positions[row] + (steps[s].slots[row] == 1 ? 0 : 40);
+          ASSERT_EQ(bits(got[s][r]), bits(whole[static_cast<size_t>(at)])) << "TP " << world << " step " << s;
+        }
       }
     }
   }

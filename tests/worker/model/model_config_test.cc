@@ -80,7 +80,9 @@ TEST(ModelConfig, WhatWouldChangeTheNumbersIsRefused) {
       {R"("rope_scaling": {"type": "linear"})", "factor: expected a number"},
       {R"("rope_scaling": 4)", "rope_scaling: expected an object"},
       {R"("rope_parameters": {"full_attention": {"rope_theta": 1.0}})", "by layer type"},
-      {R"("quantization_config": {"quant_method": "gptq"})", "quantization_config: not supported"},
+      {R"("quantization_config": {"quant_method": "gptq"})",
+       "quantization_config: quant_method: expected compressed-tensors or fp8, found \"gptq\""},
+      {R"("quantization_config": 4)", "quantization_config: expected an object"},
       {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor"},
       {R"("final_logit_softcapping": 30.0)", "final_logit_softcapping"},
       {R"("num_local_experts": 8)", "num_local_experts"},
@@ -109,6 +111,85 @@ TEST(ModelConfig, WhatWouldChangeTheNumbersIsRefused) {
   }
   EXPECT_NE(refusal(config("MistralForCausalLM", R"("attention_bias": true)")), "");
   EXPECT_NE(refusal(config("Qwen3ForCausalLM", R"("mlp_bias": true)")), "");
+}
+
+/// A compressed-tensors object: its own fields, its group's, its weights'.
+std::string compressed(const std::string& own, const std::string& group, const std::string& weights) {
+  return R"("quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized")" + own +
+         R"(, "config_groups": {"group_0": {"targets": ["Linear"])" + group + R"(, "weights": {"num_bits": 8)" +
+         weights + "}}}}";
+}
+
+TEST(QuantizationConfig, SchemesReachTheMatricesThatTheyAreFor) {
+  const std::string layer = "model.layers.1.mlp.down_proj";
+  const QuantisedMatrices all =
+      parse("LlamaForCausalLM", compressed("", "", R"(, "type": "float", "strategy": "channel")")).quantised;
+  EXPECT_EQ(all.size(), 3u * 7 + 1);
+  EXPECT_EQ(all.at(layer), (MatrixScheme{DType::kFloat8E4M3, 1, 0}));
+  const QuantisedMatrices some =
+      parse("LlamaForCausalLM",
+            compressed(R"(, "ignore": ["lm_head", "re:.*layers\\.0\\..*", "down_proj", "re:mlp"])", "", ""))
+          .quantised;
+  EXPECT_EQ(some.size(), 2u * 7);  // an exact name is no part of one, and an expression starts where the name does
+  EXPECT_EQ(some.at(layer), (MatrixScheme{DType::kInt8, 0, 0}));
+  const QuantisedMatrices two = parse("LlamaForCausalLM", R"("quantization_config": {
+      "quant_method": "compressed-tensors", "format": "naive-quantized", "config_groups": {
+      "a": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "group_size": -1}},
+      "b": {"targets": ["re:.*mlp.*"], "weights": {"num_bits": 8, "type": "float", "strategy": "block",
+                                                   "block_structure": "128x64"}}}})")
+                                    .quantised;
+  EXPECT_EQ(two.at("lm_head"), (MatrixScheme{DType::kInt8, 1, 0}));
+  EXPECT_EQ(two.at(layer), (MatrixScheme{DType::kFloat8E4M3, 128, 64}));
+  const QuantisedMatrices own = parse("Qwen3ForCausalLM", R"("quantization_config": {"quant_method": "fp8",
+      "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128],
+      "modules_to_not_convert": ["lm_head", "model.layers.0.mlp", "k_proj"]})")
+                                    .quantised;
+  EXPECT_EQ(own.size(), 3u * 7 - 3 - 3);
+  EXPECT_EQ(own.at(layer), (MatrixScheme{DType::kFloat8E4M3, 128, 128, ".weight_scale_inv"}));
+}
+
+TEST(QuantizationConfig, WhatIsNotReadIsRefusedByFieldAndValue) {
+  const auto group = [](const std::string& more) { return compressed("", more, ""); };
+  const auto weights = [](const std::string& more) { return compressed("", "", more); };
+  const auto own = [](const std::string& more) { return compressed(more, "", ""); };
+  const std::pair<std::string, const char*> faults[] = {
+      {R"("quantization_config": {"quant_method": "awq"})", "quant_method: expected"},
+      {R"("quantization_config": {"load_in_4bit": true, "quant_method": "bitsandbytes"})", "found \"bitsandbytes\""},
+      {R"("quantization_config": {})", "quant_method"},
+      {own(R"(, "format": "pack-quantized")"), "format: expected float-quantized or int-quantized or"},
+      {own(R"(, "format": null)"), "format: expected"},
+      {own(R"(, "kv_cache_scheme": {"num_bits": 8})"), "kv_cache_scheme: not supported, found"},
+      {own(R"(, "sparsity_config": {"format": "sparse-24-bitmask"})"), "sparsity_config: format: expected dense"},
+      {own(R"(, "transform_config": {"config_groups": {}})"), "transform_config: not supported"},
+      {own(R"(, "quantization_status": "frozen")"), "quantization_status: expected compressed, found \"frozen\""},
+      {own(R"(, "ignore": "lm_head")"), "ignore: expected a list"},
+      {own(R"(, "ignore": ["re:("])"), "ignore: no regular expression"},
+      {own(R"(, "zeal": 1)"), "\"zeal\": not supported, found 1"},
+      {group(R"(, "output_activations": {"num_bits": 8})"), "output_activations: not supported"},
+      {group(R"(, "format": "nvfp4-pack-quantized")"), "group_0\": format: expected"},
+      {group(R"(, "targets": ["LlamaAttention"])"), "targets: none of this model's matrices"},
+      {weights(R"(, "num_bits": 4)"), "weights: num_bits: expected 8, found 4"},
+      {weights(R"(, "symmetric": false)"), "symmetric: expected true, found false"},
+      {weights(R"(, "actorder": "group")"), "actorder: expected weight or static, found \"group\""},
+      {weights(R"(, "actorder": true)"), "actorder: not supported"},
+      {weights(R"(, "type": "nf")"), "type: expected int or float"},
+      {weights(R"(, "strategy": "tensor_group", "group_size": 16)"), "strategy: expected"},
+      {weights(R"(, "strategy": "group", "group_size": 1024)"), "group_size: expected an integer from -1 to 256"},
+      {weights(R"(, "strategy": "block")"), "block_structure: expected two extents"},
+      {weights(R"(, "strategy": "block", "block_structure": [0, 128])"), "block_structure: expected two extents"},
+      {weights(R"(, "strategy": "block", "block_structure": [1, 512])"), "of columns to 256, found [1,512]"},
+      {weights(R"(, "dynamic": true)"), "dynamic: expected false"},
+      {R"("quantization_config": {"quant_method": "fp8", "fmt": "e5m2"})", "fmt: expected e4m3"},
+      {R"("quantization_config": {"quant_method": "fp8", "activation_scheme": "x"})", "activation_scheme: expected"},
+      {R"("quantization_config": {"quant_method": "fp8", "kv_cache_dtype": "fp8"})", "kv_cache_dtype"},
+      {R"("quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized"})",
+       "config_groups: expected"},
+  };
+  for (const auto& [more, says] : faults) {
+    const std::string said = refusal(config("LlamaForCausalLM", more));
+    EXPECT_NE(said.find(says), std::string::npos) << more << "\n  says: " << said << "\n  expected: " << says;
+    EXPECT_EQ(said.find('\n'), std::string::npos) << "one line";
+  }
 }
 
 TEST(RankShape, ShardsCoverEverythingOnceAndReplicateSharedKvHeads) {
