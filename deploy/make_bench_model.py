@@ -2,11 +2,13 @@
 """Writes a Hugging Face model directory of a given shape with random weights, for measuring speed.
 
 The default is the shape of Qwen3-0.6B: BF16, tied embeddings, 1.19 GB. Its byte-level tokenizer has as many tokens as the
-model, so that a server can be measured too: the bytes, then pieces of two and of four letters. Needs nothing but
-Python's standard library; weights repeat one random block, so it writes as fast as the disk takes it.
+model, so that a server can be measured too: the bytes, then pieces of two and of four letters. --quantise makes the
+layers' matrices 8 bits, and with --untied the head's. Needs nothing but Python's standard library; weights repeat one
+random block, so it writes as fast as the disk takes it.
 """
 import argparse
 import array
+import bisect
 import itertools
 import json
 import math
@@ -17,6 +19,10 @@ import struct
 import sys
 
 BLOCK_VALUES = 1 << 20
+BLOCK = 128
+BYTES = {"BF16": 2, "F32": 4, "F8_E4M3": 1, "I8": 1}
+CODES = {"fp8": "F8_E4M3", "fp8-block": "F8_E4M3", "int8": "I8"}
+E4M3 = [(8 + c % 8) * 2.0 ** (c // 8 - 10) if c > 7 else c * 2.0**-9 for c in range(0x7F)]
 
 
 def parse_arguments():
@@ -36,6 +42,8 @@ def parse_arguments():
         parser.add_argument("--" + name, type=int, default=default, help=f"{text} ({default})")
     parser.add_argument("--dtype", choices=("BF16", "F32"), default="BF16", help="of every tensor (BF16)")
     parser.add_argument("--untied", action="store_true", help="give the model its own lm_head")
+    parser.add_argument("--quantise", choices=("fp8", "fp8-block", "int8"),
+                        help="8-bit matrices with a scale a row, or for 128 x 128 weights")
     arguments = parser.parse_args()
     for name, value in vars(arguments).items():
         if isinstance(value, int) and not isinstance(value, bool) and name != "seed" and value < 1:
@@ -48,7 +56,8 @@ def parse_arguments():
 
 
 def config_of(a):
-    return {
+    more = {"quantization_config": quantization_of(a)} if a.quantise else {}
+    return more | {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
         "hidden_size": a.hidden,
@@ -72,8 +81,29 @@ def config_of(a):
     }
 
 
+def quantization_of(a):
+    weights = {"num_bits": 8, "type": "int" if a.quantise == "int8" else "float", "symmetric": True, "dynamic": False}
+    weights |= {"strategy": "block", "block_structure": [BLOCK, BLOCK]} if a.quantise == "fp8-block" else {"strategy": "channel"}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "int-quantized" if a.quantise == "int8" else "float-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+        "ignore": [],
+    }
+
+
 def tensors_of(a):
-    """Name, shape and standard deviation, in file order; None: all ones."""
+    """Name, shape, standard deviation (None: all the same) and dtype, in file order."""
+    for name, shape, deviation in float_tensors_of(a):
+        quantised = a.quantise and name.endswith(("_proj.weight", "lm_head.weight"))
+        yield name, shape, deviation, CODES[a.quantise] if quantised else a.dtype
+        if quantised and a.quantise == "fp8-block":
+            yield name + "_scale", tuple(-(-n // BLOCK) for n in shape), None, "BF16"
+        elif quantised:
+            yield name + "_scale", (shape[0], 1), None, "F32"
+
+
+def float_tensors_of(a):
     q, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
 
     def matrix(name, rows, columns):
@@ -99,7 +129,11 @@ def tensors_of(a):
 
 
 def encode(values, dtype):
-    """Little-endian BF16 (truncated: random anyway) or F32."""
+    """Little-endian BF16 or F32, or codes of values within the dtype's range (truncated: random anyway)."""
+    if dtype == "I8":
+        return array.array("b", map(int, values)).tobytes()
+    if dtype == "F8_E4M3":
+        return bytes(bisect.bisect_right(E4M3, abs(v)) - 1 | (0x80 if v < 0 else 0) for v in values)
     words = array.array("f", values)
     if sys.byteorder == "big":
         words.byteswap()
@@ -111,28 +145,31 @@ def encode(values, dtype):
 
 
 def write_tensors(path, a):
-    element = 2 if a.dtype == "BF16" else 4
     header, offset = {"__metadata__": {"format": "pt"}}, 0
-    for name, shape, _ in tensors_of(a):
-        size = math.prod(shape) * element
-        header[name] = {"dtype": a.dtype, "shape": list(shape), "data_offsets": [offset, offset + size]}
+    for name, shape, _, dtype in tensors_of(a):
+        size = math.prod(shape) * BYTES[dtype]
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
 
     generator = random.Random(a.seed)
     unit = [generator.uniform(-math.sqrt(3), math.sqrt(3)) for _ in range(BLOCK_VALUES)]
-    blocks = {}  # a block for each standard deviation
-    shift = 0
+    blocks = {}  # a block for each standard deviation and dtype
+    largest = {"I8": 127.99, "F8_E4M3": 448.0}
+    shift, scale = 0, 1.0
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for _, shape, deviation in tensors_of(a):
+        for name, shape, deviation, dtype in tensors_of(a):
             if deviation is None:
-                file.write(encode([1.0] * math.prod(shape), a.dtype))
+                file.write(encode([scale if name.endswith("_scale") else 1.0] * math.prod(shape), dtype))
                 continue
-            if deviation not in blocks:
-                blocks[deviation] = encode((value * deviation for value in unit), a.dtype)
-            block, left = blocks[deviation], math.prod(shape) * element
+            if dtype in largest:  # codes fill their range, and the scale that follows makes the deviation
+                scale, deviation = deviation * math.sqrt(3) / largest[dtype], largest[dtype] / math.sqrt(3)
+            if (deviation, dtype) not in blocks:
+                blocks[deviation, dtype] = encode((value * deviation for value in unit), dtype)
+            element = BYTES[dtype]
+            block, left = blocks[deviation, dtype], math.prod(shape) * element
             shift = (shift + 7919 * element) % len(block)  # no two tensors alike
             position = shift
             while left > 0:
