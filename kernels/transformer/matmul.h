@@ -42,7 +42,7 @@ struct WeightRows {
 /// Scales that change along k do so every 1 to kMaxScaleColumns columns; a scale of the whole row has no such limit.
 inline constexpr int64_t kMaxScaleColumns = 256;
 /// A scale is a positive number in [kMinScale, kMaxScale].
-inline constexpr float kMinScale = 0x1p-100f, kMaxScale = 0x1p100f;
+inline constexpr float kMinScale = 0x1p-100f, kMaxScale = 0x1p64f;
 
 /// A weight matrix [n, k] as this device's matmul() reads it. Movable.
 class PackedMatrix {

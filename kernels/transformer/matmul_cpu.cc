@@ -97,13 +97,14 @@ constexpr std::array<int64_t, 3> kDirectPanels = {0, 1, 1};
 constexpr int64_t kDirectRows = kDirectPanels.size() - 1;
 
 /// acc[r][v] += x[r] * w[v] for one k.
-template <int kRows, int kVecs>
+template <DType kStored, int kRows, int kVecs>
 HWY_INLINE void MultiplyStep(Vec (&acc)[kRows][kVecs], const Vec (&w)[kVecs], const float* HWY_RESTRICT x,
                              int64_t row_stride) {
   const F32 d;
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
-    const Vec broadcast = hn::Set(d, x[r * row_stride]);
+    Vec broadcast = hn::Set(d, x[r * row_stride]);
+    if (kStored == DType::kFloat8E4M3) broadcast = hn::Mul(broadcast, hn::Set(d, lift_of(kStored)));
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(broadcast, w[v], acc[r][v]);
     HWY_FENCE;
@@ -129,7 +130,7 @@ HWY_INLINE void MultiplyRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_
       weights[2 * p + half] = LoadWeights<kStored, kSub>(w + p * panel_words, half, mask);
     }
   }
-  MultiplyStep(acc, weights, x, row_stride);
+  MultiplyStep<kStored>(acc, weights, x, row_stride);
 }
 
 /// The first `count` k of a storage row, up to all of it.

@@ -38,7 +38,7 @@ void pack_bytes(const PanelView& view, std::byte* column, const std::byte* from)
 
 /// One column's scales.
 void pack_scales(const PanelView& view, float* column, const SourceRow& row, int64_t k_begin) {
-  const float factor = view.dtype == DType::kFloat8E4M3 ? 256.0f : 1.0f;
+  const float factor = scale_factor_of(view.dtype);
   for (int64_t r = 0; r < view.scale_blocks.rows; ++r, column += view.width) {
     *column = factor * row.scales[view.scale_blocks.block == 0 ? 0 : k_begin / view.scale_blocks.block + r];
   }

@@ -6,8 +6,8 @@
 // one), FP32 weights as [k][width], 8-bit weights as [four of k][4][width] bytes. An odd segment's last pair has an unused
 // upper half, and a run's last four unused bytes, which no kernel multiplies.
 //
-// Scales of 8-bit weights: [panel][scale row][width], those of E4M3 times 256, which is what widening leaves out. A run
-// is the part of a segment that shares a scale along k; where all of k does, the segment.
+// Scales of 8-bit weights: [panel][scale row][width], those of E4M3 times what widening leaves out. A run is
+// the part of a segment that shares a scale along k; where all of k does, the segment.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,11 @@ namespace helios {
 
 inline constexpr int64_t kMaxSegments = 16;
 inline constexpr int64_t kMaxLevels = 5;  // partial sums alive at once in a binary tree over kMaxSegments
+
+/// What x is multiplied by where it meets widened weights of a type.
+constexpr float lift_of(DType dtype) { return dtype == DType::kFloat8E4M3 ? 0x1p64f : 1.0f; }
+/// What the scales make up for: widened E4M3 is 2^-120 of its value.
+constexpr float scale_factor_of(DType dtype) { return dtype == DType::kFloat8E4M3 ? 0x1p56f : 1.0f; }
 
 /// k in a storage row, which is always 4 * width bytes.
 constexpr int64_t k_per_row(DType dtype) { return 4 / static_cast<int64_t>(dtype_bytes(dtype)); }

@@ -220,7 +220,7 @@ class Loader {
       for (int64_t b = 0; b < blocks; ++b) {
         scales.push_back(load_element(t.data, t.dtype, row * blocks + b));
         if (!(scales.back() >= kMinScale && scales.back() <= kMaxScale)) {
-          throw LoadError(fmt::format("{}: tensor {}: expected scales from {:g} to {:g}, found {:g} at [{}, {}]",
+          throw LoadError(fmt::format("{}: tensor {}: expected scales from {} to {}, found {} at [{}, {}]",
                                       tensor.file, name, kMinScale, kMaxScale, scales.back(), row, b));
         }
       }
