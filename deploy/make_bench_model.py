@@ -83,7 +83,9 @@ def config_of(a):
 
 def quantization_of(a):
     weights = {"num_bits": 8, "type": "int" if a.quantise == "int8" else "float", "symmetric": True, "dynamic": False}
-    weights |= {"strategy": "block", "block_structure": [BLOCK, BLOCK]} if a.quantise == "fp8-block" else {"strategy": "channel"}
+    weights["strategy"] = "block" if a.quantise == "fp8-block" else "channel"
+    if a.quantise == "fp8-block":
+        weights["block_structure"] = [BLOCK, BLOCK]
     return {
         "quant_method": "compressed-tensors",
         "format": "int-quantized" if a.quantise == "int8" else "float-quantized",

@@ -3,8 +3,9 @@
 
     /usr/bin/python3 deploy/quantise_model.py MODEL OUT --scheme fp8|fp8-block|fp8-qwen|int8 [--head]
 
-Rounds to nearest, without calibration: fp8 and int8 have a scale a row, fp8-block and fp8-qwen one for 128 x 128 weights.
-Norms, biases and the embedding stay as they are, and so does lm_head without --head. Needs NumPy (Debian: python3-numpy).
+Rounds to nearest, without calibration: fp8 and int8 have a scale a row, fp8-block and fp8-qwen one for 128 x 128
+weights. Norms, biases and the embedding stay as they are, and so does lm_head without --head. Needs NumPy (Debian:
+python3-numpy).
 """
 import argparse
 import json
@@ -59,7 +60,7 @@ def round_bf16(x):
 
 
 def quantise(w, scheme):
-    """w [rows, columns] FP32 to codes (uint8, as stored) and scales (FP32): of rows [rows, 1], of blocks BF16 values."""
+    """w [rows, columns] to codes (uint8, as stored) and scales (FP32): of rows [rows, 1], of blocks BF16 values."""
     largest = np.abs(w)
     if scheme in ("fp8", "int8"):
         largest = largest.max(1, keepdims=True)
@@ -83,9 +84,16 @@ def dequantise(codes, scales, scheme):
 
 def quantization_config(scheme, head):
     if scheme == "fp8-qwen":
-        return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]}
+        return {
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": [BLOCK, BLOCK],
+        }
     weights = {"num_bits": 8, "type": "int" if scheme == "int8" else "float", "symmetric": True, "dynamic": False}
-    weights.update({"strategy": "block", "block_structure": [BLOCK, BLOCK]} if scheme == "fp8-block" else {"strategy": "channel"})
+    weights["strategy"] = "block" if scheme == "fp8-block" else "channel"
+    if scheme == "fp8-block":
+        weights["block_structure"] = [BLOCK, BLOCK]
     return {
         "quant_method": "compressed-tensors",
         "format": "int-quantized" if scheme == "int8" else "float-quantized",

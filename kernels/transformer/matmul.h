@@ -7,8 +7,8 @@
 //
 // BF16 weights stay BF16 in memory and are widened exactly in registers; F16 weights are widened once, at packing.
 // Quantised weights (INT8, FP8 E4M3) stay bytes and are widened exactly too, without their scales: what shares a scale
-// along k is a run of its own inside its segment, summed from zero, and enters the segment's sum, in ascending order, by
-// one fused multiply-add with the scale. So no weight is rounded, and where runs begin follows from the checkpoint
+// along k is a run of its own inside its segment, summed from zero, and enters the segment's sum, in ascending order,
+// by one fused multiply-add with the scale. So no weight is rounded, and where runs begin follows from the checkpoint
 // alone, not from who owns which part of k. How a matrix lies in memory is its device's business: pack() and matmul()
 // are linked together.
 #pragma once

@@ -271,8 +271,8 @@ ThreadBuffers BuffersOf(const MatmulJob& job, int64_t thread) {
   return {base, base + kMaxLevels * job.partial_floats, base + kMaxLevels * job.partial_floats + kBlockK * kWidth};
 }
 
-/// One row of a panel: sums (+)= run * scales, `run` being sums too where that is all. A segment's first run starts from
-/// +0.
+/// One row of a panel: sums (+)= run * scales, `run` being sums too where that is all. A segment's first run starts
+/// from +0.
 HWY_INLINE void AddScaled(const float* run, const float* HWY_RESTRICT scales, bool first, float* sums) {
   const F32 d;
   for (int64_t i = 0; i < kWidth; i += kLanes) {
@@ -352,8 +352,8 @@ void WriteRow(const MatmulJob& job, const float* sums, int64_t row, int64_t pane
   for (; i < columns; ++i) out[i] = bias ? sums[i] + bias[i] : sums[i];
 }
 
-/// Runs all segments over a block. `add(piece, running)` adds at most `max_block_k` of k; `clear(running)` stands for an
-/// empty segment. The result lies in partials[0].
+/// Runs all segments over a block. `add(piece, running)` adds at most `max_block_k` of k; an empty segment is +0. The
+/// result lies in partials[0].
 template <class Add>
 void SumSegments(const MatmulJob& job, int64_t max_block_k, int64_t floats, float* partials, const Add& add) {
   const uint32_t* words = job.w.words;
