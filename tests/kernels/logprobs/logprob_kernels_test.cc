@@ -15,9 +15,9 @@
 #include "kernels/logprobs/best_keys.h"
 #include "kernels/logprobs/reference.h"
 #include "tests/kernels/logprobs/reduction_run.h"
+#include "tests/support/float_values.h"
 #if defined(HELIOS_EMULATED_DEVICE)
 #include "kernels/base/simt.h"
-#include "tests/support/float_values.h"
 #endif
 
 namespace helios {
