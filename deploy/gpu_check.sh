@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the CUDA device on a machine with NVIDIA GPUs, in about four minutes and without a network.
+# Checks the CUDA device on a machine with NVIDIA GPUs and without a network: once built, in at most four minutes.
 #
 #   deploy/gpu_check.sh [--build DIR] [--no-figures]
 #
@@ -90,9 +90,11 @@ if grep -q 'Compiling entry function' "$logs/build"; then
 fi
 
 # ---- run; a program's lines are `result`, `figure`, `digest`, `skip` or `fail`
-run() {  # run NAME SECONDS PROGRAM...
-  local name=$1 limit=$2 log status
+checks_end=$((SECONDS + 240))
+run() {  # run NAME SECONDS PROGRAM...: status 124 when its time, or that of all checks, is over
+  local name=$1 limit=$2 left=$((checks_end - SECONDS)) log status
   shift 2
+  [ "$left" -ge "$limit" ] || limit=$((left > 1 ? left : 1))
   log=$logs/${name// /_}
   echo "$name ..."
   timeout "$limit" "$@" > "$log" 2> "$log.err"
