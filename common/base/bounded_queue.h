@@ -1,7 +1,8 @@
 // The one queue between threads: bounded, closable, and honest about being full.
 //
 // push() never blocks: a full queue is backpressure, which the caller reports. pop() waits until there is a value, the
-// deadline passes, or the queue is closed and drained. Any number of producers and consumers.
+// deadline passes, or the queue is closed and drained. Any number of producers and consumers. It outlives all calls: a
+// push() goes on for a moment when its value has been popped.
 #pragma once
 
 #include <chrono>

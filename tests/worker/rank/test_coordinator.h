@@ -10,6 +10,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <mutex>
 #include <string>
@@ -41,14 +42,15 @@ struct FromRank {
 class TestCoordinator {
  public:
   explicit TestCoordinator(const std::string& endpoint = "tcp://127.0.0.1:0") : received_(100000) {
-    BoundedQueue<std::string> bound(1);
-    thread_ = std::thread([this, endpoint, &bound] {
+    std::promise<std::string> bound;
+    std::future<std::string> endpoint_bound = bound.get_future();
+    thread_ = std::thread([this, endpoint, bound = std::move(bound)]() mutable {
       ZmqContext context;
       ZmqSocket socket = ZmqSocket::router(context);
-      bound.push(socket.bind(endpoint).value());
+      bound.set_value(socket.bind(endpoint).value());
       while (!stop_) turn(socket);
     });
-    endpoint_ = *bound.pop();
+    endpoint_ = endpoint_bound.get();
   }
   ~TestCoordinator() {
     stop_ = true;
