@@ -1,6 +1,7 @@
 #include "coordinator/protocol/json_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -72,10 +73,7 @@ bool all_plain(uint64_t bytes) {
 
 bool is_plain(unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; }
 
-}  // namespace
-
-char* write_json_string(char* out, std::string_view text) {
-  *out++ = '"';
+char* write_escaped(char* out, std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     uint64_t eight;
     if (text.size() - at >= sizeof eight) {
@@ -102,34 +100,37 @@ char* write_json_string(char* out, std::string_view text) {
     }
     at += std::max<size_t>(length, 1);
   }
+  return out;
+}
+
+/// The first bytes of `text`, `most` or up to three fewer: not cut within a character. (Four continuation bytes in a row
+/// are no character, and each is replaced alone wherever the cut is.)
+size_t piece_of(std::string_view text, size_t most) {
+  if (text.size() <= most) return text.size();
+  for (size_t size = most; size + 4 > most; --size) {
+    if ((static_cast<unsigned char>(text[size]) & 0xC0) != 0x80) return size;
+  }
+  return most;
+}
+
+}  // namespace
+
+char* write_json_string(char* out, std::string_view text) {
+  *out++ = '"';
+  out = write_escaped(out, text);
   *out++ = '"';
   return out;
 }
 
 void append_json_string(std::string& out, std::string_view text) {
+  constexpr size_t kPiece = 512;
+  std::array<char, 6 * kPiece> escaped;
   out += '"';
-  size_t clean = 0;  // start of what can be copied as it is
-  for (size_t at = 0; at < text.size();) {
-    const auto c = static_cast<unsigned char>(text[at]);
-    if (is_plain(c)) {
-      ++at;
-      continue;
-    }
-    const size_t length = c < 0x80 ? 1 : utf8_length(text, at);
-    if (c >= 0x80 && length > 0) {
-      at += length;
-      continue;
-    }
-    out.append(text, clean, at - clean);
-    if (c < 0x80) {
-      char escape[6];
-      out.append(escape, write_escape(escape, c));
-    } else {
-      out += "\xEF\xBF\xBD";
-    }
-    clean = ++at;
+  while (!text.empty()) {
+    const size_t size = piece_of(text, kPiece);
+    out.append(escaped.data(), write_escaped(escaped.data(), text.substr(0, size)));
+    text.remove_prefix(size);
   }
-  out.append(text, clean, text.size() - clean);
   out += '"';
 }
 
