@@ -32,6 +32,19 @@ constexpr uint16_t float_to_bf16(float value) {
 }
 constexpr float round_to_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
 
+/// Nearest, ties to even; what is 65520 or more becomes infinite; NaN stays a quiet NaN.
+constexpr uint16_t float_to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value), magnitude = bits & 0x7fffffffu;
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65536
+  if (magnitude < 0x38800000u) {  // below 2^-14: a multiple of 2^-24, which is what FP32 has left beside a half
+    const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(aligned) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
 constexpr float f16_to_float(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
@@ -41,6 +54,14 @@ constexpr float f16_to_float(uint16_t h) {
     return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
   }
   return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+}
+
+constexpr float round_to_f16(float value) { return f16_to_float(float_to_f16(value)); }
+
+/// The nearest value of a floating type as FP32: what inputs of a matrix product are rounded to. kFloat32: as it is.
+constexpr float round_to_dtype(DType dtype, float value) {
+  if (dtype == DType::kBFloat16) return round_to_bf16(value);
+  return dtype == DType::kFloat16 ? round_to_f16(value) : value;
 }
 
 /// OCP E4M3: bias 7, subnormals, no infinity; 0x7f and 0xff are NaN.

@@ -54,7 +54,7 @@ struct RopeTable {
 
 /// In place on qkv [rows, (q_heads + 2 * kv_heads) * head_dim], heads in the order q, k, v:
 /// optional RMS norm of each q and k head (weights [head_dim] or null), rotation of i with i + head_dim/2 by the row's
-/// position, optional rounding to BF16 of q, k and v, then the write of k and v into the cache; what that rounds is
+/// position, optional rounding of q, k and v to BF16 or F16 (`round_to`), then the write of k and v into the cache; what that rounds is
 /// rounded there alone.
 struct RopeAndCacheArgs {
   float* qkv = nullptr;
@@ -66,7 +66,7 @@ struct RopeAndCacheArgs {
   float norm_eps = 0.0f;
   RopeTable rope;
   KvLayer cache;
-  bool round_bf16 = false;
+  DType round_to = DType::kFloat32;
 };
 void rope_and_cache(const RopeAndCacheArgs& args, const Launcher& on);
 
@@ -79,7 +79,7 @@ struct AttentionArgs {
   KvLayer cache;
   float* out = nullptr;
   int64_t out_stride = 0;
-  bool round_bf16 = false;
+  DType round_to = DType::kFloat32;
 };
 /// `rows` for its bounds; `num_threads` of the host where kernels run there.
 int64_t attention_scratch_bytes(const AttentionShape& shape, const AttentionRows& rows, int num_threads);

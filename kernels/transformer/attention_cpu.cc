@@ -83,17 +83,16 @@ constexpr int kVecs = 4;
 
 /// One head in place: RMS norm (if weighted), rotation of i with i + half, rounding.
 void NormAndRotate(float* HWY_RESTRICT x, int64_t head_dim, const float* norm, float eps, const float* HWY_RESTRICT cos,
-                   const float* HWY_RESTRICT sin, bool round_bf16) {
-  if (norm) NormRow(x, norm, eps, head_dim, x, false);
+                   const float* HWY_RESTRICT sin, DType round_to) {
+  if (norm) NormRow(x, norm, eps, head_dim, x, DType::kFloat32);
   const int64_t half = head_dim / 2;
   ForEach(half, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
     const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + half + i);
     const auto c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
-    auto first = hn::NegMulAdd(b, s, hn::Mul(a, c));
-    auto second = hn::MulAdd(a, s, hn::Mul(b, c));
-    if (round_bf16) first = RoundBf16(d, first), second = RoundBf16(d, second);
-    hn::StoreU(first, d, x + i);
-    hn::StoreU(second, d, x + half + i);
+    const auto first = hn::NegMulAdd(b, s, hn::Mul(a, c));
+    const auto second = hn::MulAdd(a, s, hn::Mul(b, c));
+    hn::StoreU(RoundTo(d, first, round_to), d, x + i);
+    hn::StoreU(RoundTo(d, second, round_to), d, x + half + i);
   });
 }
 
@@ -134,14 +133,15 @@ void RopeAndCacheRow(const RopeAndCacheArgs& args, int64_t row) {
   float* k = q + shape.q_heads * dim;
   float* v = k + shape.kv_heads * dim;
   for (int64_t h = 0; h < shape.q_heads; ++h) {
-    NormAndRotate(q + h * dim, dim, args.q_norm, args.norm_eps, cos, sin, args.round_bf16);
+    NormAndRotate(q + h * dim, dim, args.q_norm, args.norm_eps, cos, sin, args.round_to);
   }
   for (int64_t h = 0; h < shape.kv_heads; ++h) {
-    NormAndRotate(k + h * dim, dim, args.k_norm, args.norm_eps, cos, sin, args.round_bf16);
+    NormAndRotate(k + h * dim, dim, args.k_norm, args.norm_eps, cos, sin, args.round_to);
   }
-  if (args.round_bf16) {
-    ForEach(shape.kv_heads * dim,
-            [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA { hn::StoreU(RoundBf16(d, hn::LoadU(d, v + i)), d, v + i); });
+  if (args.round_to != DType::kFloat32) {
+    ForEach(shape.kv_heads * dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
+      hn::StoreU(RoundTo(d, hn::LoadU(d, v + i), args.round_to), d, v + i);
+    });
   }
   const int64_t table = static_cast<int64_t>(args.rows.slots[row]) * args.rows.max_blocks;
   const int64_t block = args.rows.block_tables[table + position / kKvBlockSize], offset = position % kKvBlockSize;
@@ -338,9 +338,8 @@ void RunPass(const AttentionArgs& args, const Query* queries, int64_t count, int
     const float* sums = buffers.values + j * stride;
     float* out = queries[j].out;
     ForEach(dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
-      auto value = hn::Div(hn::LoadU(d, sums + i), hn::Set(d, buffers.mass[j]));
-      if (args.round_bf16) value = RoundBf16(d, value);
-      hn::StoreU(value, d, out + i);
+      const auto value = hn::Div(hn::LoadU(d, sums + i), hn::Set(d, buffers.mass[j]));
+      hn::StoreU(RoundTo(d, value, args.round_to), d, out + i);
     });
   }
 }

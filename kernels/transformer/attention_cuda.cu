@@ -207,7 +207,7 @@ __global__ void merge_partitions_kernel(AttentionArgs a, Partitions pass) {
       mass = fmaf(factors[p], pass.masses[states + p], mass);
     }
     const float value = sum / mass;
-    out[d] = a.round_bf16 ? round_to_bf16(value) : value;
+    out[d] = round_to_dtype(a.round_to, value);
   }
 }
 

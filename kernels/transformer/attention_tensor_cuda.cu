@@ -125,7 +125,7 @@ __device__ inline void score_block(const AttentionArgs& a, const uint16_t* keys,
     }
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      if (a.round_bf16 && p < kPieces - 1) continue;  // zeros
+      if (a.round_to == DType::kBFloat16 && p < kPieces - 1) continue;  // zeros
       const Chunk<uint32_t, 4> query = load_chunk<4>(words + ((step * kPieces + p) * kWarpSize + lane) * 4);
 #pragma unroll
       for (int n = 0; n < 4; ++n) multiply_add_bf16(scores[n], query.at, lines.word(n, 0), lines.word(n, 1));

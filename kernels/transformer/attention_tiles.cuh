@@ -170,7 +170,7 @@ __device__ void write_element(const AttentionArgs& a, const Partitions& pass, in
   const float mass = shared.masses[kWarps * kQueries + q];
   if (sight.first_partition() == sight.last_partition()) {
     const float value = sum / mass;
-    a.out[own_row * a.out_stride + int64_t{head} * dim + d] = a.round_bf16 ? round_to_bf16(value) : value;
+    a.out[own_row * a.out_stride + int64_t{head} * dim + d] = round_to_dtype(a.round_to, value);
     return;
   }
   const int64_t state = ((own_row - pass.first_row) * a.shape.q_heads + head) * pass.count + partition;

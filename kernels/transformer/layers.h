@@ -1,8 +1,8 @@
 // The row-wise operations between matrix products. FP32 in and out; each row alone, in a fixed order (X1).
 //
 // Pointers are to device memory. Rows [0, *num_rows) are this step's, at most max_rows; nothing is written for the
-// rest. `round_bf16` rounds each result to the nearest BF16 value (kept as FP32): the --dtype bfloat16 mode rounds
-// every matrix input once.
+// rest. `round_to` kBFloat16 or kFloat16 rounds each result to the nearest value of that type (kept as FP32): --dtype
+// bfloat16 and float16 round every matrix input once. kFloat32 rounds nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace helios {
 
 /// out[r] = table[tokens[r]], widened exactly. `table` is the checkpoint's own [vocab, hidden] row-major matrix.
-/// A negative token gives a zero row. `round_bf16` for F32 tables in bfloat16 mode.
+/// A negative token gives a zero row. `round_to` for tables of another type than it.
 struct EmbedArgs {
   const void* table = nullptr;
   DType dtype = DType::kFloat32;
@@ -24,7 +24,7 @@ struct EmbedArgs {
   const int32_t* num_rows = nullptr;  // [1]
   int64_t max_rows = 0;
   float* out = nullptr;  // [max_rows, hidden]
-  bool round_bf16 = false;
+  DType round_to = DType::kFloat32;
   const ByteSource* source = nullptr;  // of `table`, on the CPU; null: read it in place
 };
 void embed(const EmbedArgs& args, const Launcher& on);
@@ -42,7 +42,7 @@ struct RmsNormArgs {
   int64_t hidden = 0;
   float* out = nullptr;  // [max_rows, hidden], rows out_stride apart
   int64_t out_stride = 0;
-  bool round_bf16 = false;
+  DType round_to = DType::kFloat32;
 };
 void rms_norm(const RmsNormArgs& args, const Launcher& on);
 
@@ -68,7 +68,7 @@ struct GatedMlpArgs {
   int64_t max_rows = 0;
   int64_t inner = 0;
   float* out = nullptr;  // [max_rows, inner]
-  bool round_bf16 = false;
+  DType round_to = DType::kFloat32;
 };
 void gated_mlp(const GatedMlpArgs& args, const Launcher& on);
 

@@ -44,9 +44,10 @@ void EmbedRow(const EmbedArgs& args, int64_t row) {
   } else {
     for (int64_t i = 0; i < args.hidden; ++i) out[i] = load_element(args.table, args.dtype, begin + i);
   }
-  if (!args.round_bf16) return;
-  ForEach(args.hidden,
-          [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA { hn::StoreU(RoundBf16(d, hn::LoadU(d, out + i)), d, out + i); });
+  if (args.round_to == DType::kFloat32) return;
+  ForEach(args.hidden, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
+    hn::StoreU(RoundTo(d, hn::LoadU(d, out + i), args.round_to), d, out + i);
+  });
 }
 
 /// The tree over ranks for elements at `p`, p + stride, ...
@@ -87,7 +88,7 @@ void NormRows(const RmsNormArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const int64_t from = args.row_index ? args.row_index[row] : row;
     NormRow(args.x + from * args.x_stride, args.weight, args.eps, args.hidden, args.out + row * args.out_stride,
-            args.round_bf16);
+            args.round_to);
   }
 }
 
@@ -110,9 +111,8 @@ void GatedRows(const GatedMlpArgs& args, int64_t begin, int64_t end) {
     const float* up = gate + args.inner;
     float* out = args.out + row * args.inner;
     ForEach(args.inner, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
-      auto value = GatedValue(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i));
-      if (args.round_bf16) value = RoundBf16(d, value);
-      hn::StoreU(value, d, out + i);
+      const auto value = GatedValue(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i));
+      hn::StoreU(RoundTo(d, value, args.round_to), d, out + i);
     });
   }
 }

@@ -12,8 +12,6 @@ namespace {
 
 constexpr int kWide = 4;  // floats a lane
 
-__device__ inline float maybe_round(float value, bool round_bf16) { return round_bf16 ? round_to_bf16(value) : value; }
-
 struct F16 {
   uint16_t bits;
 };
@@ -35,7 +33,7 @@ __global__ void embed_kernel(EmbedArgs a) {
     Chunk<float, kCount> out = {};
     if (token >= 0) {
       const Chunk<T, kCount> stored = load_chunk<kCount>(from + c);
-      for (int i = 0; i < kCount; ++i) out.at[i] = maybe_round(widen(stored.at[i]), a.round_bf16);
+      for (int i = 0; i < kCount; ++i) out.at[i] = round_to_dtype(a.round_to, widen(stored.at[i]));
     }
     store_chunk<kCount>(a.out + row * a.hidden + c, out);
   }
@@ -59,7 +57,7 @@ __global__ void rms_norm_kernel(RmsNormArgs a) {
   for (int64_t c = threadIdx.x * kCount; c < a.hidden; c += kBlockThreads * kCount) {
     Chunk<float, kCount> value = load_chunk<kCount>(x + c);
     const Chunk<float, kCount> weight = load_chunk<kCount>(a.weight + c);
-    for (int i = 0; i < kCount; ++i) value.at[i] = maybe_round(value.at[i] * scale * weight.at[i], a.round_bf16);
+    for (int i = 0; i < kCount; ++i) value.at[i] = round_to_dtype(a.round_to, value.at[i] * scale * weight.at[i]);
     store_chunk<kCount>(out + c, value);
   }
 }
@@ -103,7 +101,7 @@ __global__ void gated_mlp_kernel(GatedMlpArgs a) {
   const Chunk<float, kCount> up = load_chunk<kCount>(a.gate_up + row * 2 * a.inner + a.inner + column);
   Chunk<float, kCount> out;
   for (int i = 0; i < kCount; ++i) {
-    out.at[i] = maybe_round(gate.at[i] / (1.0f + expf(-gate.at[i])) * up.at[i], a.round_bf16);
+    out.at[i] = round_to_dtype(a.round_to, gate.at[i] / (1.0f + expf(-gate.at[i])) * up.at[i]);
   }
   store_chunk<kCount>(a.out + row * a.inner + column, out);
 }

@@ -60,6 +60,8 @@ class PackedMatrix {
 
   /// Whether this device multiplies 8-bit weights.
   static bool holds_eight_bits();
+  /// And F16 weights; elsewhere they are stored as FP32.
+  static bool holds_float16();
 
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
@@ -95,7 +97,8 @@ struct MatmulArgs {
   const int32_t* num_rows = nullptr;  // [1]
   int64_t first_row = 0;
   int64_t max_rows = 0;
-  bool bf16_x = false;  // a promise: x holds BF16 values. A device may then read less; the result is the same
+  // A promise: x holds values of this type alone. A device may then read less; the result is the same.
+  DType x_rounded_to = DType::kFloat32;
 };
 
 /// Bytes of scratch that matmul() needs for up to `max_rows` rows; `num_threads` of the host where kernels run there.

@@ -33,7 +33,7 @@ struct ScratchBytes {
 };
 
 int pieces_of(const MatmulArgs& args, DType weights) {
-  return weights == DType::kBFloat16 && !args.bf16_x ? kMostPieces : 1;
+  return weights == DType::kBFloat16 && args.x_rounded_to != DType::kBFloat16 ? kMostPieces : 1;
 }
 
 }  // namespace

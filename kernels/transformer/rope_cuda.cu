@@ -13,8 +13,6 @@ namespace {
 constexpr int kRopeThreads = 128;
 constexpr int kRopeWarps = kRopeThreads / kWarpSize;
 
-__device__ inline float round_if(float value, bool round_bf16) { return round_bf16 ? round_to_bf16(value) : value; }
-
 __device__ inline float sum_of_lanes(float value) {
   for (int step = kWarpSize / 2; step > 0; step >>= 1) value += __shfl_xor_sync(~0u, value, step);
   return value;
@@ -68,7 +66,7 @@ __global__ void rope_and_cache_kernel(RopeAndCacheArgs a) {
       high = fmaf(low, sines[i], high * cosines[i]);
       low = rotated;
     }
-    low = round_if(low, a.round_bf16), high = round_if(high, a.round_bf16);
+    low = round_to_dtype(a.round_to, low), high = round_to_dtype(a.round_to, high);
     x[i] = low, x[half + i] = high;
     if (!cached) continue;
     cache_element(a.cache, base, offset, dim, is_value, i, low);

@@ -1,4 +1,4 @@
-// Pieces of row-wise kernels, once for each Highway target: element loops, rounding to BF16, sums in virtual lanes.
+// Pieces of row-wise kernels, once for each Highway target: element loops, rounding to BF16 and F16, sums in virtual lanes.
 //
 // A sum over a row runs in 16 virtual lanes, whatever the vector width: lane j adds the elements j, j + 16, ... in
 // ascending order, and a fixed tree adds the lanes. So AVX2 and AVX-512 give the same bits.
@@ -52,6 +52,29 @@ HWY_INLINE V RoundBf16(D d, V value) {
   return hn::IfThenElse(hn::Eq(value, value), hn::BitCast(d, kept), hn::BitCast(d, quiet));
 }
 
+/// Nearest F16 value, ties to even, as FP32; infinite from 65520 on, NaN stays NaN. Same bits as round_to_f16().
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V RoundF16(D d, V value) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, value), kept = hn::Set(du, 0xffffe000u);
+  const auto tie = hn::And(hn::ShiftRight<13>(bits), hn::Set(du, 1u));
+  const auto normal = hn::BitCast(d, hn::And(hn::Add(hn::Add(bits, hn::Set(du, 0xfffu)), tie), kept));
+  const auto magnitude = hn::Abs(value), half = hn::Set(d, 0.5f);
+  const auto small = hn::CopySignToAbs(hn::Sub(hn::Add(magnitude, half), half), value);  // a multiple of 2^-24
+  const auto infinite = hn::CopySignToAbs(hn::BitCast(d, hn::Set(du, 0x7f800000u)), value);
+  const auto quiet = hn::BitCast(d, hn::And(hn::Or(bits, hn::Set(du, 0x00400000u)), kept));
+  auto rounded = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x1p-14f)), small, normal);
+  rounded = hn::IfThenElse(hn::Ge(magnitude, hn::Set(d, 65520.0f)), infinite, rounded);
+  return hn::IfThenElse(hn::Eq(value, value), rounded, quiet);
+}
+
+/// What round_to_dtype() does.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V RoundTo(D d, V value, DType dtype) {
+  if (dtype == DType::kBFloat16) return RoundBf16(d, value);
+  return dtype == DType::kFloat16 ? RoundF16(d, value) : value;
+}
+
 /// ((l0+l8) + (l4+l12)) + ...: halves folded onto each other.
 HWY_INLINE float FoldLanes(float* lanes) {
   for (int64_t half = kVirtualLanes / 2; half > 0; half /= 2) {
@@ -85,13 +108,12 @@ HWY_INLINE float SumOfSquares(const float* HWY_RESTRICT x, int64_t count) {
 }
 
 /// out = x / sqrt(mean(x^2) + eps) * weight; x and out may be the same.
-HWY_INLINE void NormRow(const float* x, const float* weight, float eps, int64_t count, float* out, bool round_bf16) {
+HWY_INLINE void NormRow(const float* x, const float* weight, float eps, int64_t count, float* out, DType round_to) {
   const float mean = SumOfSquares(x, count) / static_cast<float>(count);
   const float scale = 1.0f / std::sqrt(mean + eps);
   ForEach(count, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
     auto value = hn::Mul(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, scale)), hn::LoadU(d, weight + i));
-    if (round_bf16) value = RoundBf16(d, value);
-    hn::StoreU(value, d, out + i);
+    hn::StoreU(RoundTo(d, value, round_to), d, out + i);
   });
 }
 

@@ -12,12 +12,12 @@ constexpr int64_t kBlockRows = 64;
 }  // namespace
 
 LmHead::LmHead(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights, const float* residual,
-               const StepRows& rows, int64_t max_sampling, bool round_bf16, Backend& backend)
+               const StepRows& rows, int64_t max_sampling, DType round_to, Backend& backend)
     : config_(config),
       weights_(weights),
       residual_(residual),
       rows_(rows),
-      round_bf16_(round_bf16),
+      round_to_(round_to),
       max_sampling_(max_sampling),
       stride_(VocabLayout(config.vocab_size).shard_stride(shape.world)) {
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
@@ -44,7 +44,7 @@ void LmHead::record(Stream& stream) {
               .hidden = config_.hidden,
               .out = normed_,
               .out_stride = config_.hidden,
-              .round_bf16 = round_bf16_},
+              .round_to = round_to_},
              on);
   });
   if (weights_.lm_head.n() == 0) return;  // the vocabulary ends before this rank's shard
@@ -58,7 +58,7 @@ void LmHead::record(Stream& stream) {
               .num_rows = rows_.num_sampling,
               .first_row = first,
               .max_rows = std::min(kBlockRows, max_sampling_ - first),
-              .bf16_x = round_bf16_},
+              .x_rounded_to = round_to_},
              scratch_, on);
     });
   }

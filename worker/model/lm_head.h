@@ -19,7 +19,7 @@ class LmHead {
  public:
   /// Borrows everything for its life. `residual` [rows, hidden]. Throws DeviceError.
   LmHead(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights, const float* residual,
-         const StepRows& rows, int64_t max_sampling, bool round_bf16, Backend& backend);
+         const StepRows& rows, int64_t max_sampling, DType round_to, Backend& backend);
 
   void record(Stream& stream);
 
@@ -33,7 +33,7 @@ class LmHead {
   const ModelWeights& weights_;
   const float* residual_;
   const StepRows rows_;
-  const bool round_bf16_;
+  const DType round_to_;
   const int64_t max_sampling_;
   const int64_t stride_;
   Memory workspace_;

@@ -6,11 +6,11 @@
 namespace helios {
 
 PromptHead::PromptHead(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights,
-                       const float* residual, bool round_bf16, Backend& backend)
+                       const float* residual, DType round_to, Backend& backend)
     : config_(config),
       weights_(weights),
       residual_(residual),
-      round_bf16_(round_bf16),
+      round_to_(round_to),
       stride_(VocabLayout(config.vocab_size).shard_stride(shape.world)) {
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   const int64_t logits_bytes = aligned(kBlockRows * stride_ * int64_t{sizeof(float)});
@@ -33,7 +33,7 @@ void PromptHead::record(Stream& stream, int64_t first_row, const int32_t* num_ro
               .hidden = config_.hidden,
               .out = normed_,
               .out_stride = config_.hidden,
-              .round_bf16 = round_bf16_},
+              .round_to = round_to_},
              on);
   });
   if (weights_.lm_head.n() == 0) return;  // the vocabulary ends before this rank's shard
@@ -45,7 +45,7 @@ void PromptHead::record(Stream& stream, int64_t first_row, const int32_t* num_ro
             .out_stride = stride_,
             .num_rows = num_rows,
             .max_rows = kBlockRows,
-            .bf16_x = round_bf16_},
+            .x_rounded_to = round_to_},
            scratch_, on);
   });
 }

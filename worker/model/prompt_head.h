@@ -20,7 +20,7 @@ class PromptHead {
 
   /// Borrows everything for its life. `residual` [rows, hidden]. Throws DeviceError.
   PromptHead(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights, const float* residual,
-             bool round_bf16, Backend& backend);
+             DType round_to, Backend& backend);
 
   /// Rows [first_row, first_row + *num_rows), at most 64, of the step. `num_rows` in device memory.
   void record(Stream& stream, int64_t first_row, const int32_t* num_rows) const;
@@ -33,7 +33,7 @@ class PromptHead {
   const ModelConfig& config_;
   const ModelWeights& weights_;
   const float* residual_;
-  const bool round_bf16_;
+  const DType round_to_;
   const int64_t stride_;
   Memory workspace_;
   float* logits_ = nullptr;

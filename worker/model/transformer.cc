@@ -33,13 +33,13 @@ bool owns_all_columns(const RankShape& shape) { return shape.num_q() > 0 && shap
 
 Transformer::Transformer(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights,
                          const KvCache& cache, const StepRows& rows, int64_t max_rows, int max_positions,
-                         bool round_bf16, Communicator& communicator, StepCounters* counters, Backend& backend)
+                         DType round_to, Communicator& communicator, StepCounters* counters, Backend& backend)
     : config_(config),
       shape_(shape),
       weights_(weights),
       cache_(cache),
       rows_(rows),
-      round_bf16_(round_bf16),
+      round_to_(round_to),
       communicator_(communicator),
       counters_(counters) {
   upload_tables(max_positions, backend);
@@ -121,7 +121,7 @@ void Transformer::record(Stream& stream, int64_t max_rows) {
            .num_rows = rows_.num_rows,
            .max_rows = max_rows,
            .out = residual_,
-           .round_bf16 = round_bf16_,
+           .round_to = round_to_,
            .source = weights_.embedding.source()},
           on);
   });
@@ -146,7 +146,7 @@ void Transformer::record_layer(Stream& stream, int layer, int64_t max_rows) {
                  .max_rows = max_rows,
                  .inner = inner,
                  .out = gated_,
-                 .round_bf16 = round_bf16_},
+                 .round_to = round_to_},
                 on);
     });
   }
@@ -164,7 +164,7 @@ void Transformer::record_norm(Stream& stream, const float* weight, int64_t max_r
               .hidden = config_.hidden,
               .out = normed_,
               .out_stride = config_.hidden,
-              .round_bf16 = round_bf16_},
+              .round_to = round_to_},
              on);
   });
 }
@@ -180,7 +180,7 @@ void Transformer::record_product(Stream& stream, const PackedMatrix& w, const fl
             .out_stride = w.n(),
             .num_rows = rows_.num_rows,
             .max_rows = max_rows,
-            .bf16_x = round_bf16_},
+            .x_rounded_to = round_to_},
            scratch_, on);
   });
 }
@@ -199,7 +199,7 @@ void Transformer::record_attention(Stream& stream, int layer, int64_t max_rows) 
                     .norm_eps = config_.rms_eps,
                     .rope = rope_,
                     .cache = cache_.layer(layer),
-                    .round_bf16 = round_bf16_},
+                    .round_to = round_to_},
                    on);
   });
   stream.launch([=, this](const Launcher& on) {
@@ -210,7 +210,7 @@ void Transformer::record_attention(Stream& stream, int layer, int64_t max_rows) 
                      .cache = cache_.layer(layer),
                      .out = attention_,
                      .out_stride = q,
-                     .round_bf16 = round_bf16_},
+                     .round_to = round_to_},
                     scratch_, on);
   });
 }

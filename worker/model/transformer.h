@@ -22,10 +22,10 @@ namespace helios {
 class Transformer {
  public:
   /// Borrows everything for its life. `max_rows` bounds the live rows of a step, `max_positions` the positions.
-  /// `round_bf16` rounds each matrix input once. `counters` (device memory, or null) gets the words sent in partial
+  /// `round_to` rounds each matrix input once. `counters` (device memory, or null) gets the words sent in partial
   /// sums. Throws DeviceError.
   Transformer(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights, const KvCache& cache,
-              const StepRows& rows, int64_t max_rows, int max_positions, bool round_bf16, Communicator& communicator,
+              const StepRows& rows, int64_t max_rows, int max_positions, DType round_to, Communicator& communicator,
               StepCounters* counters, Backend& backend);
 
   /// Records embedding and every layer into the stream's capture, for steps of at most `max_rows` rows, itself at most
@@ -53,7 +53,7 @@ class Transformer {
   const ModelWeights& weights_;
   const KvCache& cache_;
   const StepRows rows_;
-  const bool round_bf16_;
+  const DType round_to_;
   Communicator& communicator_;
 
   StepCounters* const counters_;

@@ -115,11 +115,11 @@ class BackendStore final : public WeightStore {
 
 class Loader {
  public:
-  Loader(Checkpoint& checkpoint, const ModelConfig& config, bool bfloat16, Backend& backend)
+  Loader(Checkpoint& checkpoint, const ModelConfig& config, DType round_to, Backend& backend)
       : checkpoint_(checkpoint),
         config_(config),
         expected_(expected_tensors(config)),
-        bfloat16_(bfloat16),
+        round_to_(round_to),
         store_(backend) {
     check_tensor_names(checkpoint, config, expected_);
   }
@@ -159,20 +159,12 @@ class Loader {
   PackedMatrix matrix(const std::vector<Slice>& slices, Range columns, const std::vector<int64_t>& segments) {
     std::vector<WeightRows> parts;
     std::vector<std::vector<float>> scales;  // of each part
-    DType stored = DType::kBFloat16;
-    for (const Slice& slice : slices) {
-      parts.push_back(rows_of(slice, columns, scales.emplace_back()));
-      if (parts.back().dtype != DType::kBFloat16 && !bfloat16_) stored = DType::kFloat32;
-    }
-    const auto alike = [&parts](const WeightRows& part) {
-      return is_eight_bit(part.dtype) && part.dtype == parts[0].dtype && part.scale_columns == parts[0].scale_columns;
-    };
-    if (std::all_of(parts.begin(), parts.end(), alike)) stored = parts[0].dtype;
+    for (const Slice& slice : slices) parts.push_back(rows_of(slice, columns, scales.emplace_back()));
     int64_t rows = 0;
     for (const WeightRows& part : parts) rows += part.num_rows;
     PackedMatrix out;
     if (rows > 0 && columns.size() > 0) {
-      out = PackedMatrix::pack(parts, columns.begin, columns.end, segments, stored, store_);
+      out = PackedMatrix::pack(parts, columns.begin, columns.end, segments, stored_as(parts), store_);
     }
     for (const Slice& slice : slices) checkpoint_.release(slice.name);
     bytes_ += out.bytes();
@@ -182,6 +174,18 @@ class Loader {
   int64_t bytes() const { return bytes_; }
 
  private:
+  /// What a matrix of these parts is stored as: what they all are, where that may stay.
+  DType stored_as(const std::vector<WeightRows>& parts) const {
+    const DType first = parts[0].dtype;
+    const bool alike = std::all_of(parts.begin(), parts.end(), [&](const WeightRows& part) {
+      return part.dtype == first && part.scale_columns == parts[0].scale_columns;
+    });
+    if (alike && is_eight_bit(first)) return first;
+    if (round_to_ != DType::kFloat32) return round_to_;
+    const bool held = first == DType::kBFloat16 || (first == DType::kFloat16 && PackedMatrix::holds_float16());
+    return alike && held ? first : DType::kFloat32;
+  }
+
   WeightRows rows_of(const Slice& slice, Range columns, std::vector<float>& scales) {
     const std::vector<int64_t>& extents = shape(slice.name);
     const std::string module = slice.name.substr(0, slice.name.size() - std::string_view(".weight").size());
@@ -258,7 +262,7 @@ class Loader {
   Checkpoint& checkpoint_;
   const ModelConfig& config_;
   const Shapes expected_;
-  const bool bfloat16_;
+  const DType round_to_;
   BackendStore store_;
   std::vector<float> vectors_;
   std::vector<std::pair<const float**, size_t>> targets_;
@@ -296,9 +300,9 @@ void load_layer(Loader& loader, const ModelConfig& c, const RankShape& s, int la
 
 }  // namespace
 
-ModelWeights load_weights(Checkpoint& checkpoint, const ModelConfig& config, const RankShape& shape, bool bfloat16,
+ModelWeights load_weights(Checkpoint& checkpoint, const ModelConfig& config, const RankShape& shape, DType round_to,
                           Backend& backend, const std::function<void(double)>& progress) {
-  Loader loader(checkpoint, config, bfloat16, backend);
+  Loader loader(checkpoint, config, round_to, backend);
   ModelWeights out;
   const std::string embedding = "model.embed_tokens.weight";
   out.embedding = loader.embedding(embedding);

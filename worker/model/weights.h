@@ -41,10 +41,10 @@ struct ModelWeights {
 };
 
 /// Checks that the checkpoint holds exactly the model's tensors, each with its shape, and packs this rank's part.
-/// `bfloat16` rounds matrices to BF16; otherwise F32 and BF16 stay as they are and F16 is widened. Quantised matrices
-/// stay bytes in both cases; what no stacked matrix of one kind can hold is dequantised. `checkpoint` outlives the
-/// weights. Throws LoadError, DeviceError.
-ModelWeights load_weights(Checkpoint& checkpoint, const ModelConfig& config, const RankShape& shape, bool bfloat16,
+/// `round_to` kBFloat16 or kFloat16 rounds matrices to that type. With kFloat32 matrices of one type stay as they are (F16
+/// where the device holds it) and others are widened. Quantised matrices stay bytes in all cases; what no stacked matrix
+/// of one kind can hold is dequantised. `checkpoint` outlives the weights. Throws LoadError, DeviceError.
+ModelWeights load_weights(Checkpoint& checkpoint, const ModelConfig& config, const RankShape& shape, DType round_to,
                           Backend& backend, const std::function<void(double)>& progress);
 
 }  // namespace helios

@@ -7,6 +7,7 @@
 
 #include "common/base/readable_bytes.h"
 #include "common/contract/completion_layout.h"
+#include "kernels/transformer/matmul.h"
 #include "worker/model/kv_cache.h"
 
 namespace helios {
@@ -27,11 +28,21 @@ bool stores_bf16(const CoreConfig& config) {
   return config.kv_cache_dtype == KvCacheDtype::kBFloat16;
 }
 
+const char* dtype_name(ComputeDtype dtype) {
+  if (dtype == ComputeDtype::kBFloat16) return "bfloat16";
+  return dtype == ComputeDtype::kFloat16 ? "float16" : "float32";
+}
+
 int64_t block_bytes_of(const CoreShape& shape, const ModelConfig& model, const RankShape& rank) {
   return KvCache::block_bytes(model.num_layers, rank.num_kv(), model.head_dim, kv_dtype(shape));
 }
 
 }  // namespace
+
+DType rounded_dtype(const CoreShape& shape) {
+  if (shape.dtype == "bfloat16") return DType::kBFloat16;
+  return shape.dtype == "float16" ? DType::kFloat16 : DType::kFloat32;
+}
 
 DType kv_dtype(const CoreShape& shape) {
   return shape.kv_cache_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
@@ -41,6 +52,10 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
   if (!valid_world_size(world)) throw LoadError(fmt::format("world size: expected 1, 2, 4 or 8, found {}", world));
   if (config.tp_reduce == TpReduce::kFast && backend.name() == "cpu") {
     throw LoadError("tp_reduce fast: only cuda adds partial sums in its library; on this device they are canonical");
+  }
+  if (config.dtype == ComputeDtype::kFloat16 && !PackedMatrix::holds_float16()) {
+    throw LoadError(fmt::format("dtype float16: {} multiplies no F16 weights yet; auto computes what they hold, exactly",
+                                backend.name()));
   }
   expect_range("max_num_seqs", config.slot_capacity, 1, kMaxSlots);
   expect_range("prefill_chunk", config.prefill_chunk, 1, kMaxPrefillChunk);
@@ -53,7 +68,7 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
   }
   CoreShape shape{.model_type = model.model_type,
                   .device = std::string(backend.name()),
-                  .dtype = config.dtype == ComputeDtype::kBFloat16 ? "bfloat16" : "float32",
+                  .dtype = dtype_name(config.dtype),
                   .kv_cache_dtype = stores_bf16(config) ? "bfloat16" : "float32",
                   .vocab_size = model.vocab_size,
                   .max_model_len = config.max_model_len > 0 ? config.max_model_len : model.max_positions,

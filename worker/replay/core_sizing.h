@@ -27,4 +27,7 @@ int32_t size_host_tier(const CoreConfig& config, const CoreShape& shape, const M
 /// What the core's keys and values are stored as.
 DType kv_dtype(const CoreShape& shape);
 
+/// What weights and inputs of matrix products are rounded to; kFloat32: they are not.
+DType rounded_dtype(const CoreShape& shape);
+
 }  // namespace helios

@@ -22,11 +22,13 @@
 
 namespace helios {
 
-/// How a rank computes and stores numbers. kAuto and kFloat32: weights in the checkpoint's own precision (F16 widened
-/// to FP32), every activation FP32: exact products. kBFloat16: weights and matrix inputs rounded to BF16 once.
-enum class ComputeDtype { kAuto, kFloat32, kBFloat16 };
+/// How a rank computes and stores numbers. kAuto and kFloat32: weights in the checkpoint's own precision, every
+/// activation FP32: exact products. kBFloat16, kFloat16: weights and matrix inputs rounded to that type once; a weight
+/// that F16 cannot hold is refused, an input that it cannot hold becomes infinite.
+enum class ComputeDtype { kAuto, kFloat32, kBFloat16, kFloat16 };
 
-/// What keys and values are stored as. kAuto: BF16 with ComputeDtype::kBFloat16, which rounds them anyway, else FP32.
+/// What keys and values are stored as. kAuto: BF16 with ComputeDtype::kBFloat16, which rounds them anyway, else FP32
+/// (with kFloat16 too: no cache is F16, and BF16 would round what F16 holds).
 /// kBFloat16: rounded where they are stored, and nowhere else; half the memory, and on a GPU tensor cores.
 enum class KvCacheDtype { kAuto, kFloat32, kBFloat16 };
 

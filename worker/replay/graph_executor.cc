@@ -51,7 +51,6 @@ class GraphExecutor final : public Executor {
   const Graph& graph_of(const Submission& submission) const;
   void record_logprobs(Operation operation);
   MemoryReport memory_report() const;
-  bool rounds() const { return shape_.dtype == "bfloat16"; }
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<LoadedModel> model_;
@@ -109,10 +108,10 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
       counters_(backend_->device_memory(sizeof(StepCounters))),
       rows_(shape, upload_.device(), counters_.as<StepCounters>(), *backend_),
       transformer_(model_->config, model_->shape, model_->weights, cache_, rows_.rows(),
-                   row_capacity(shape, Operation::kMixed), shape.max_model_len, rounds(), communicator,
+                   row_capacity(shape, Operation::kMixed), shape.max_model_len, rounded_dtype(shape), communicator,
                    counters_.as<StepCounters>(), *backend_),
       head_(model_->config, model_->shape, model_->weights, transformer_.residual(), rows_.rows(), shape.slot_capacity,
-            rounds(), *backend_),
+            rounded_dtype(shape), *backend_),
       choice_(shape, rows_, head_.logits(), head_.logits_stride(), counters_.as<StepCounters>(), communicator,
               *backend_),
       commit_(shape, upload_.device(), rows_, outputs_, choice_.tokens(), counters_.as<StepCounters>(), *backend_),
@@ -129,7 +128,7 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
   }
   if (shape.prompt_scoring) {
     prompt_head_ = std::make_unique<PromptHead>(model_->config, model_->shape, model_->weights, transformer_.residual(),
-                                                rounds(), *backend_);
+                                                rounded_dtype(shape), *backend_);
     scoring_ = std::make_unique<PromptScoring>(shape, upload_.device(), rows_, *prompt_head_, outputs_,
                                                counters_.as<StepCounters>(), communicator, *backend_);
   }
@@ -303,15 +302,15 @@ std::vector<Executor::Counter> GraphExecutor::counters() const {
   };
 }
 
-std::unique_ptr<LoadedModel> load_model(const CoreConfig& config, const ModelConfig& model, Communicator& communicator,
-                                        Backend& backend, const std::function<void(double)>& progress) {
+std::unique_ptr<LoadedModel> load_model(const std::string& directory, const ModelConfig& model, DType round_to,
+                                        Communicator& communicator, Backend& backend,
+                                        const std::function<void(double)>& progress) {
   auto out =
       std::unique_ptr<LoadedModel>(new LoadedModel{model,
                                                    rank_shape(model, communicator.rank(), communicator.world_size()),
-                                                   Checkpoint::open(config.model_dir),
+                                                   Checkpoint::open(directory),
                                                    {}});
-  out->weights = load_weights(out->checkpoint, out->config, out->shape, config.dtype == ComputeDtype::kBFloat16,
-                              backend, progress);
+  out->weights = load_weights(out->checkpoint, out->config, out->shape, round_to, backend, progress);
   return out;
 }
 
@@ -329,7 +328,8 @@ std::unique_ptr<Executor> Executor::prepare(const CoreConfig& config, Device dev
                                             const std::function<void(double)>& progress) try {
   const ModelConfig model = read_model_config(config.model_dir);
   CoreShape shape = size_core(config, model, communicator.world_size(), *device.backend);
-  std::unique_ptr<LoadedModel> loaded = load_model(config, model, communicator, *device.backend, progress);
+  std::unique_ptr<LoadedModel> loaded = 
+      load_model(config.model_dir, model, rounded_dtype(shape), communicator, *device.backend, progress);
   shape.kv_num_blocks = size_kv_cache(config, shape, model, loaded->shape, communicator, device);
   shape.host_num_blocks = size_host_tier(config, shape, model, loaded->shape, communicator, device);
   Result<CoreManifest> manifest = build_manifest(shape);

@@ -105,14 +105,14 @@ class Cache {
 /// One step over the rows: norm, rotate, cache, attend. `qkv` [rows, row_floats] is changed. Dense [rows, out_floats].
 std::vector<float> step(Cache& cache, std::vector<float>& qkv, const std::vector<int32_t>& positions,
                         const std::vector<int32_t>& slots, int32_t window, const float* norm, ThreadPool& pool,
-                        bool round_bf16 = false) {
+                        DType round_to = DType::kFloat32) {
   RopeAndCacheArgs rope{qkv.data(), cache.row_floats(), cache.shape(window), cache.rows(positions, slots)};
   rope.q_norm = norm;
   rope.k_norm = norm ? norm + cache.shape().head_dim : nullptr;
   rope.norm_eps = 1e-6f;
   rope.rope = cache.rope();
   rope.cache = cache.layer();
-  rope.round_bf16 = round_bf16;
+  rope.round_to = round_to;
   rope_and_cache(rope, pool);
 
   const int64_t stride = cache.out_floats() + 2, rows = static_cast<int64_t>(positions.size());
@@ -121,7 +121,7 @@ std::vector<float> step(Cache& cache, std::vector<float>& qkv, const std::vector
   AlignedBuffer scratch(static_cast<size_t>(bytes) + 64);
   std::fill_n(scratch.as<uint8_t>(), bytes + 64, uint8_t{0xff});
   paged_attention({qkv.data(), cache.row_floats(), cache.shape(window), cache.rows(positions, slots), cache.layer(),
-                   out.data(), stride, round_bf16},
+                   out.data(), stride, round_to},
                   scratch.data(), pool);
   for (int i = 0; i < 64; ++i) EXPECT_EQ(scratch.as<uint8_t>()[bytes + i], 0xff) << "scratch overrun";
   std::vector<float> dense;
@@ -147,13 +147,15 @@ const std::vector<Geometry>& geometries() {
   return all;
 }
 
+constexpr DType kRounded[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat32, DType::kFloat16};
+
 TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
   for (const int threads : {1, 2}) {
     ThreadPool pool(threads);
     for (const Geometry& geometry : geometries()) {
       for (const bool with_norm : {false, true}) {
-        for (const int variant : {0, 1, 2}) {
-          const bool round = variant == 1;
+        for (const int variant : {0, 1, 2, 3}) {
+          const DType round = kRounded[variant];
           Cache cache(geometry, 3, 100, kCaches[variant == 2]);
           const std::vector<float> norm = random_floats(2 * geometry.head_dim, 31);
           const std::vector<int32_t> positions = {0, 33, -1, 99, 31}, slots = {1, 0, 2, 2, 1};
@@ -165,7 +167,7 @@ TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
           args.norm_eps = 0.01f;
           args.rope = cache.rope();
           args.cache = cache.layer();
-          args.round_bf16 = round;
+          args.round_to = round;
           std::vector<double> expected(5 * width);
           rope_reference(args, expected.data());
           rope_and_cache(args, pool);
@@ -179,8 +181,8 @@ TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
                 continue;
               }
               const double want = expected[r * width + i];
-              ASSERT_NEAR(value, want, kRopeTolerance + (round ? std::fabs(want) * 0x1p-8 : 0)) << r << " " << i;
-              ASSERT_EQ(value, round ? round_to_bf16(value) : value);
+              ASSERT_NEAR(value, want, kRopeTolerance + (round != DType::kFloat32 ? std::fabs(want) * 0x1p-8 : 0)) << r << " " << i;
+              ASSERT_EQ(value, round_to_dtype(round, value));
             }
             if (positions[r] < 0) continue;
             const int64_t block = args.rows.block_tables[slots[r] * args.rows.max_blocks + positions[r] / kKvBlockSize];
@@ -234,15 +236,20 @@ TEST(PagedAttention, MeetsFloat64InMixedBatches) {
 
 TEST(PagedAttention, RoundsItsOutputWhenAsked) {
   ThreadPool pool(2);
-  Cache exact(grouped(4, 2, 32), 1, 40), rounded(grouped(4, 2, 32), 1, 40);
-  std::vector<float> qkv = testing::random_bf16_floats(40 * exact.row_floats(), 43);
+  const std::vector<float> input = testing::random_bf16_floats(40 * Cache(grouped(4, 2, 32), 1, 40).row_floats(), 43);
   const std::vector<int32_t> slots(40, 0);
-  std::vector<float> same = qkv;
-  const std::vector<float> a = step(exact, qkv, ascending(0, 40), slots, 0, nullptr, pool, false);
-  const std::vector<float> b = step(rounded, same, ascending(0, 40), slots, 0, nullptr, pool, true);
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(b[i], round_to_bf16(b[i]));
-    ASSERT_NEAR(a[i], b[i], 0.05);
+  for (const auto& [round, tolerance] : {std::pair{DType::kBFloat16, 0.05}, {DType::kFloat16, 0.05 / 8}}) {
+    Cache exact(grouped(4, 2, 32), 1, 40), rounded(grouped(4, 2, 32), 1, 40);
+    std::vector<float> qkv = input, same = input;
+    const std::vector<float> a = step(exact, qkv, ascending(0, 40), slots, 0, nullptr, pool);
+    const std::vector<float> b = step(rounded, same, ascending(0, 40), slots, 0, nullptr, pool, round);
+    size_t changed = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      ASSERT_EQ(b[i], round_to_dtype(round, b[i]));
+      ASSERT_NEAR(a[i], b[i], tolerance);
+      changed += a[i] != b[i];
+    }
+    EXPECT_GT(changed, a.size() / 2);
   }
 }
 
@@ -310,8 +317,8 @@ TEST(PagedAttention, ABf16CacheOfRoundedRowsIsTheFp32One) {
     std::vector<float> qkv = random_floats(80 * wide.row_floats(), 44);
     const std::vector<int32_t> slots(80, 0);
     std::vector<float> same = qkv;
-    const std::vector<float> a = step(wide, qkv, ascending(0, 80), slots, 0, nullptr, pool, true);
-    const std::vector<float> b = step(narrow, same, ascending(0, 80), slots, 0, nullptr, pool, true);
+    const std::vector<float> a = step(wide, qkv, ascending(0, 80), slots, 0, nullptr, pool, DType::kBFloat16);
+    const std::vector<float> b = step(narrow, same, ascending(0, 80), slots, 0, nullptr, pool, DType::kBFloat16);
     for (size_t i = 0; i < a.size(); ++i) {
       if (kCudaSources) {
         ASSERT_NEAR(a[i], b[i], std::fabs(a[i]) * 0x1p-7 + 1e-6) << i;

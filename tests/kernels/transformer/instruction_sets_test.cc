@@ -64,6 +64,21 @@ std::vector<float> row_operations(ThreadPool& pool) {
   return out;
 }
 
+/// Everything that rounding has to tell apart, rounded.
+std::vector<float> roundings(DType round, ThreadPool& pool) {
+  std::vector<float> values;
+  for (uint32_t bits = 0; bits < 0x7fc00000u; bits += 0xff1u) values.push_back(std::bit_cast<float>(bits));
+  const std::vector<int32_t> token = {0};
+  std::vector<float> out(values.size());
+  embed({values.data(), DType::kFloat32, static_cast<int64_t>(values.size()), token.data(), count_of(1), 1, out.data(),
+         round},
+        pool);
+  for (size_t i = 0; i < out.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(out[i]), std::bit_cast<uint32_t>(round_to_dtype(round, values[i]))) << values[i];
+  }
+  return out;
+}
+
 std::vector<float> attention(ThreadPool& pool) {
   const int dim = 20, rows = 50;
   const int64_t width = 4 * dim;  // two query heads, one KV head
@@ -97,6 +112,9 @@ std::vector<float> everything() {
     for (const int64_t m : {1, 2, 7, 60}) add(products(dtype, scale_columns, m, pool));
   }
   add(row_operations(pool));
+  for (const DType round : {DType::kBFloat16, DType::kFloat16}) {
+    for (const float value : roundings(round, pool)) all.push_back(std::isfinite(value) ? value : 0.0f);
+  }
   add(attention(pool));
   return all;
 }

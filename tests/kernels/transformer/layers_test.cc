@@ -22,11 +22,54 @@ using testing::kNan;
 // Tolerances, relative to the float64 value.
 //   RMS norm: sum of squares in 16 lanes (about sqrt(hidden / 16) roundings), mean, root, division, two products.
 //   gated MLP: exp within 1 ulp, one sum, one division, two products, each half an ulp.
-//   one rounding to BF16: half a BF16 ulp on top.
+//   one rounding to BF16 or F16: half an ulp of it on top; F16's subnormals are 2^-24 apart.
 constexpr double kNormTolerance = 12 * 0x1p-24, kGateTolerance = 5 * 0x1p-24, kBf16Rounding = 0x1p-8;
+constexpr double kF16Rounding = 0x1p-11, kF16Smallest = 0x1p-25;
+
+constexpr DType kInputTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
 void expect_near(float actual, double expected, double relative) {
   ASSERT_NEAR(actual, expected, std::fabs(expected) * relative + 1e-37);
+}
+
+/// FP32 values around every place where rounding to F16 changes its mind: each value, the midpoint to the next and its
+/// neighbours; with what they round to by the order of F16's bits alone.
+void f16_edges(std::vector<float>& values, std::vector<float>& rounded, uint32_t step) {
+  for (uint32_t bits = 0; bits < 0x7c00; bits += step) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float low = f16_to_float(half), next = bits == 0x7bff ? 65536.0f : f16_to_float(static_cast<uint16_t>(bits + 1));
+    const float high = bits == 0x7bff ? kInf : next, middle = low + (next - low) / 2;
+    for (const auto& [value, nearest] : {std::pair{low, low},
+                                         {std::nextafter(middle, 0.0f), low},
+                                         {middle, bits % 2 == 0 ? low : high},
+                                         {std::nextafter(middle, kInf), high}}) {
+      for (const float sign : {1.0f, -1.0f}) values.push_back(sign * value), rounded.push_back(sign * nearest);
+    }
+  }
+  for (const float value : {0x1p-149f, 65535.0f, 65536.0f, 1e38f, kInf}) {
+    values.push_back(-value), rounded.push_back(value < 1.0f ? -0.0f : -kInf);
+  }
+}
+
+TEST(RoundToF16, IsNearestAndEvenAndInfiniteBeyond) {
+  ThreadPool pool(1);
+  std::vector<float> values, rounded;
+  f16_edges(values, rounded, 1);
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(round_to_f16(values[i])), std::bit_cast<uint32_t>(rounded[i])) << values[i];
+  }
+  for (const uint32_t nan : {0x7f800001u, 0xffffffffu, 0x7fc00000u}) {
+    EXPECT_TRUE(std::isnan(round_to_f16(std::bit_cast<float>(nan))));
+  }
+  if (testing::kEmulatedDevice) values.clear(), rounded.clear(), f16_edges(values, rounded, 311);
+  values.push_back(kNan);
+  const auto count = static_cast<int64_t>(values.size());
+  const std::vector<int32_t> token = {0};
+  std::vector<float> out(values.size());
+  embed({values.data(), DType::kFloat32, count, token.data(), count_of(1), 1, out.data(), DType::kFloat16}, pool);
+  EXPECT_TRUE(std::isnan(out.back()));
+  out.pop_back();
+  EXPECT_EQ(bits_of(out.data(), count - 1), bits_of(rounded.data(), count - 1));
 }
 
 TEST(Embed, WidensEveryTypeExactlyAndZeroesNegativeTokens) {
@@ -40,7 +83,7 @@ TEST(Embed, WidensEveryTypeExactlyAndZeroesNegativeTokens) {
   for (const auto& [data, dtype] : {std::pair<const void*, DType>{table.data(), DType::kFloat32},
                                     {bf16.data(), DType::kBFloat16},
                                     {f16.data(), DType::kFloat16}}) {
-    for (const bool round : {false, true}) {
+    for (const DType round : kInputTypes) {
       GuardedFloats out(5 * hidden);
       const EmbedArgs args{data, dtype, hidden, tokens.data(), count_of(5), 5, out.data(), round};
       embed(args, pool);
@@ -48,7 +91,7 @@ TEST(Embed, WidensEveryTypeExactlyAndZeroesNegativeTokens) {
       embed_reference(args, expected.data());
       for (int64_t i = 0; i < 5 * hidden; ++i) {
         const auto value = static_cast<float>(expected[i]);
-        ASSERT_EQ(out[i], round ? round_to_bf16(value) : value) << i;
+        ASSERT_EQ(out[i], round_to_dtype(round, value)) << i;
       }
     }
   }
@@ -102,15 +145,17 @@ TEST(RmsNorm, MeetsFloat64AtOddSizesStridesAndInPlace) {
         args.x = args.out = same.data();
         args.out_stride = stride;
         rms_norm(args, pool);
-        args.round_bf16 = true;
         args.x = x.data();
         std::vector<float> rounded(rows * stride);
         args.out = rounded.data();
-        rms_norm(args, pool);
-        for (int64_t r = 0; r < rows; ++r) {
-          ASSERT_EQ(bits_of(&same[r * stride], hidden), bits_of(&apart[r * (hidden + 1)], hidden));
-          for (int64_t i = 0; i < hidden; ++i) {
-            ASSERT_EQ(rounded[r * stride + i], round_to_bf16(apart[r * (hidden + 1) + i]));
+        for (const DType round : {DType::kBFloat16, DType::kFloat16}) {
+          args.round_to = round;
+          rms_norm(args, pool);
+          for (int64_t r = 0; r < rows; ++r) {
+            ASSERT_EQ(bits_of(&same[r * stride], hidden), bits_of(&apart[r * (hidden + 1)], hidden));
+            for (int64_t i = 0; i < hidden; ++i) {
+              ASSERT_EQ(rounded[r * stride + i], round_to_dtype(round, apart[r * (hidden + 1) + i]));
+            }
           }
         }
       }
@@ -182,12 +227,15 @@ TEST(GatedMlp, MeetsFloat64OverTheWholeRangeOfGates) {
       std::vector<double> expected(rows * inner);
       gated_mlp_reference(args, expected.data());
       args.out = rounded.data();
-      args.round_bf16 = true;
-      gated_mlp(args, pool);
-      for (int64_t i = 0; i < rows * inner; ++i) {
-        expect_near(out[i], expected[i], kGateTolerance);
-        ASSERT_EQ(rounded[i], round_to_bf16(out[i]));
-        expect_near(rounded[i], expected[i], kBf16Rounding);
+      for (const DType round : {DType::kBFloat16, DType::kFloat16}) {
+        args.round_to = round;
+        gated_mlp(args, pool);
+        for (int64_t i = 0; i < rows * inner; ++i) {
+          expect_near(out[i], expected[i], kGateTolerance);
+          ASSERT_EQ(rounded[i], round_to_dtype(round, out[i]));
+          const double most = std::fabs(expected[i]) * (round == DType::kFloat16 ? kF16Rounding : kBf16Rounding);
+          ASSERT_NEAR(rounded[i], expected[i], most + kF16Smallest);
+        }
       }
     }
   }
@@ -274,9 +322,10 @@ TEST(RowOperations, NanStaysInItsRow) {
   x[3 * hidden + 39] = kInf;
   const std::vector<float> weight(hidden, 1.0f);
   std::vector<float> norm(rows * hidden), gated(rows * hidden / 2), sum(rows * hidden, 0.0f);
-  rms_norm({x.data(), hidden, nullptr, weight.data(), 1e-6f, count_of(rows), rows, hidden, norm.data(), hidden, true},
+  rms_norm({x.data(), hidden, nullptr, weight.data(), 1e-6f, count_of(rows), rows, hidden, norm.data(), hidden,
+            DType::kBFloat16},
            pool);
-  gated_mlp({x.data(), count_of(rows), rows, hidden / 2, gated.data(), true}, pool);
+  gated_mlp({x.data(), count_of(rows), rows, hidden / 2, gated.data(), DType::kFloat16}, pool);
   add_partials({x.data(), 1, count_of(rows), rows, hidden, nullptr, sum.data()}, pool);
   for (int64_t r : {0, 1, 4}) {
     for (int64_t i = 0; i < hidden; ++i) EXPECT_TRUE(std::isfinite(norm[r * hidden + i]));

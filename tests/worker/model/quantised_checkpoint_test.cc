@@ -22,7 +22,7 @@ class QuantisedCheckpoint : public ::testing::Test {
     try {
       const ModelConfig config = read_model_config(directory_.path());
       Checkpoint checkpoint = Checkpoint::open(directory_.path());
-      weights_bytes_ = load_weights(checkpoint, config, rank_shape(config, Rank(rank), world), false, *device_.backend,
+      weights_bytes_ = load_weights(checkpoint, config, rank_shape(config, Rank(rank), world), DType::kFloat32, *device_.backend,
                                     nullptr)
                            .bytes;
       return "";
