@@ -1,6 +1,7 @@
 #include "worker/bench/bench_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -15,9 +16,9 @@ namespace po = boost::program_options;
 constexpr int kMaxThreads = 1024, kMaxRounds = 1000;
 
 struct Flags {
-  std::optional<std::string> model, dtype;
+  std::optional<std::string> model, dtype, only;
   std::optional<int> nproc, threads, rounds;
-  bool prompt_logprobs = false, plain = false, json = false, help = false;
+  bool prompt_logprobs = false, plain = false, paired = false, json = false, help = false;
 };
 
 Error invalid(std::string message) { return Error{Errc::kInvalidArgument, std::move(message), {}}; }
@@ -35,8 +36,10 @@ Result<Flags> read_flags(int argc, const char* const* argv) {
   option(all, "threads", flags.threads);
   option(all, "rounds", flags.rounds);
   option(all, "dtype", flags.dtype);
+  option(all, "only", flags.only);
   all.add_options()("prompt-logprobs", po::bool_switch(&flags.prompt_logprobs));
   all.add_options()("plain", po::bool_switch(&flags.plain));
+  all.add_options()("paired", po::bool_switch(&flags.paired));
   all.add_options()("json", po::bool_switch(&flags.json));
   all.add_options()("help,h", po::bool_switch(&flags.help));
   const int style = po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
@@ -93,6 +96,15 @@ Result<BenchArguments> parse_bench_arguments(int argc, const char* const* argv) 
   if (options.ranks != 1 && options.ranks != 2 && options.ranks != 4 && options.ranks != 8) {
     return invalid(fmt::format("--nproc: expected 1, 2, 4 or 8, found {}", options.ranks));
   }
+  options.only = flags.only.value_or("");
+  if (flags.only && std::find(std::begin(kBenchWorkNames), std::end(kBenchWorkNames), *flags.only) ==
+                        std::end(kBenchWorkNames)) {
+    return invalid(fmt::format("--only: expected {}, found '{}'", fmt::join(kBenchWorkNames, ", "), *flags.only));
+  }
+  options.paired = flags.paired;
+  if (flags.paired && options.ranks == 1) {
+    return invalid("--paired: compares ranks with one process, expected --nproc 2, 4 or 8");
+  }
   options.threads = std::max(1, usable_cores() / options.ranks);
   if (const Status status = take_number("threads", flags.threads, kMaxThreads, &options.threads); !status.ok()) {
     return status.error();
@@ -126,6 +138,9 @@ many threads.
                      too (auto)
   --plain            prefill and greedy decode without logprobs alone
   --prompt-logprobs  instead: prefill of 128, 512 and 2048 tokens, ordinary and scored, their ratio
+  --only WORK        of it nothing but such as prefill-512 or decode-16
+  --paired           each piece of work by one process of nproc * threads threads too, in turn with
+                     the ranks, both loaded: the median ratio of neighbours (memory: two models)
   --json             one JSON object a line instead of the table
   -h, --help         this
 

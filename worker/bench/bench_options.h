@@ -16,6 +16,8 @@ struct BenchOptions {
   int rounds = 5;   // the median of so many
   ComputeDtype dtype = ComputeDtype::kAuto;
   BenchContents contents = BenchContents::kAll;
+  std::string only;  // measure nothing else; empty: all of the plan
+  bool paired = false;  // in turn with one process of ranks * threads threads
   bool json = false;
 };
 

@@ -1,5 +1,7 @@
 #include "worker/bench/bench_plan.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "common/contract/completion_layout.h"
@@ -21,9 +23,7 @@ double cache_bytes(const ModelConfig& c, int ranks) {
   return c.num_layers * heads * c.head_dim * 2 * sizeof(float);
 }
 
-}  // namespace
-
-std::vector<BenchWork> bench_plan(const ModelConfig& config, BenchContents contents) {
+std::vector<BenchWork> whole_plan(const ModelConfig& config, BenchContents contents) {
   std::vector<BenchWork> plan;
   if (contents == BenchContents::kScored) {
     for (const int tokens : {128, 512, 2048}) {
@@ -46,6 +46,17 @@ std::vector<BenchWork> bench_plan(const ModelConfig& config, BenchContents conte
     }
     plan.push_back({.tokens = batch * kBenchSteps, .batch = batch, .sampled = true});
   }
+  return plan;
+}
+
+}  // namespace
+
+std::vector<BenchWork> bench_plan(const ModelConfig& config, BenchContents contents, const std::string& only) {
+  std::vector<BenchWork> plan = whole_plan(config, contents);
+  std::erase_if(plan, [&](const BenchWork& work) {
+    return !only.empty() && only != (work.prefill ? fmt::format("prefill-{}", work.tokens)
+                                                  : fmt::format("decode-{}", work.batch));
+  });
   return plan;
 }
 

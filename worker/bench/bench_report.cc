@@ -11,6 +11,14 @@ const char* work_name(const BenchWork& work) { return work.scored ? "scored" : w
 
 const char* sampling_name(const BenchWork& work) { return work.sampled ? "filtered" : "greedy"; }
 
+/// Ratios of the ranks to one process, lowest first.
+std::vector<double> ratios_of(const BenchPairs& pairs) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < pairs.ranks.size(); ++i) ratios.push_back(pairs.ranks[i] / pairs.one[i]);
+  std::sort(ratios.begin(), ratios.end());
+  return ratios;
+}
+
 }  // namespace
 
 double median_of(std::vector<double> values) {
@@ -72,6 +80,33 @@ void print_json(std::FILE* out, const BenchOptions& options, const MachineLimits
         f.bytes_per_token, f.share_of_bandwidth, f.share_of_fma, sampling_name(f.work), f.words_per_token,
         f.sampler_words_per_token, memory.peak_bytes, memory.peak_bytes_all_ranks, memory.weights_bytes,
         memory.kv_cache_bytes, limits.read_gb_per_s, limits.fma_gflop_per_s);
+  }
+}
+
+void print_pairs(std::FILE* out, const BenchOptions& options, const std::vector<BenchWork>& plan,
+                 const std::vector<BenchPairs>& pairs) {
+  if (!options.json) {
+    fmt::print(out, "{}: one process of {} threads and {} ranks of {}, in turn, medians of {} pairs\n\n",
+               options.model_dir, options.ranks * options.threads, options.ranks, options.threads, options.rounds);
+    fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>9} {:>14} {:>14} {:>8}  {}\n", "work", "tokens", "batch", "sampling",
+               "logprobs", "one: tokens/s", "ranks: tokens/s", "ratio", "half of the pairs between");
+  }
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const BenchWork& work = plan[i];
+    const std::vector<double> ratios = ratios_of(pairs[i]);
+    const double one = median_of(pairs[i].one), ranks = median_of(pairs[i].ranks), ratio = median_of(ratios);
+    const double low = ratios[ratios.size() / 4], high = ratios[ratios.size() - 1 - ratios.size() / 4];
+    if (options.json) {
+      fmt::print(out,
+                 "{{\"work\":\"{}\",\"tokens\":{},\"batch\":{},\"sampling\":\"{}\",\"logprobs\":{},\"ranks\":{},"
+                 "\"threads\":{},\"pairs\":{},\"one_tokens_per_s\":{:.3f},\"ranks_tokens_per_s\":{:.3f},"
+                 "\"ratio\":{:.4f},\"ratio_low_quartile\":{:.4f},\"ratio_high_quartile\":{:.4f}}}\n",
+                 work_name(work), work.tokens, work.batch, sampling_name(work), work.logprobs, options.ranks,
+                 options.threads, ratios.size(), one, ranks, ratio, low, high);
+    } else {
+      fmt::print(out, "{:<8} {:>6} {:>6} {:>9} {:>9} {:>14.1f} {:>14.1f} {:>8.3f}  {:.3f} to {:.3f}\n", work_name(work),
+                 work.tokens, work.batch, sampling_name(work), work.logprobs, one, ranks, ratio, low, high);
+    }
   }
 }
 

@@ -34,6 +34,11 @@ struct BenchMemory {
   double peak_bytes_all_ranks = 0;  // the sum: what ranks share counts for each
 };
 
+/// One piece of work by one process and by the ranks, in turn: tokens per second of each round, in the same order.
+struct BenchPairs {
+  std::vector<double> one, ranks;
+};
+
 double median_of(std::vector<double> values);  // at least one
 
 /// `seconds` are the rounds of `work`; at least one. `words` are a round's, which every round repeats.
@@ -44,5 +49,8 @@ void print_table(std::FILE* out, const BenchOptions& options, const MachineLimit
                  const std::vector<BenchFigure>& figures);
 void print_json(std::FILE* out, const BenchOptions& options, const MachineLimits& limits, const BenchMemory& memory,
                 const std::vector<BenchFigure>& figures);
+/// Medians of both sides, and of the ratios within pairs with their quartiles; as JSON if the options say so.
+void print_pairs(std::FILE* out, const BenchOptions& options, const std::vector<BenchWork>& plan,
+                 const std::vector<BenchPairs>& pairs);
 
 }  // namespace helios

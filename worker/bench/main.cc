@@ -1,60 +1,20 @@
 // helios-bench: measures the machine's limits, forks the ranks, and says how near to the limits they come.
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <random>
+#include <vector>
 
 #include "kernels/base/machine_limits.h"
 #include "worker/bench/bench_options.h"
 #include "worker/bench/bench_plan.h"
 #include "worker/bench/bench_report.h"
-#include "worker/bench/rank_group.h"
-#include "worker/bench/rank_session.h"
-#include "worker/collective/rendezvous.h"
+#include "worker/bench/rank_team.h"
 
 namespace helios {
 namespace {
 
 constexpr auto kTimeEach = std::chrono::milliseconds(150);  // of each limit, between rounds
-constexpr auto kPeerTimeout = std::chrono::seconds(60);     // a dead peer is noticed at once, a stopped one after this
-
-/// What one rank process does.
-void run_rank(int rank, const BenchOptions& options, const ModelConfig& config, const std::string& group_key,
-              const Gate& gate, const RankGroup::Say& say) {
-  const std::unique_ptr<Communicator> communicator = make_communicator({.collective = "shm",
-                                                                        .group_key = group_key,
-                                                                        .rank = Rank(rank),
-                                                                        .world_size = options.ranks,
-                                                                        .timeout = kPeerTimeout});
-  const CoreConfig core = bench_core(options, config);
-  const auto executor = Executor::prepare(core, cpu_device(core), *communicator, [](double) {});
-  RankMessage ready{.kind = RankMessage::kReady};
-  ready.value = static_cast<double>(executor->manifest().memory.weights_bytes);
-  ready.kv_cache_bytes = static_cast<double>(executor->manifest().memory.kv_cache_bytes);
-  say(ready);
-  RankSession session(*executor, Rank(rank));
-  const std::vector<BenchWork> plan = bench_plan(config, options.contents);
-  for (int round = -1; round < options.rounds; ++round) {  // the first warms up
-    say({.kind = RankMessage::kPaused});
-    gate.wait();
-    for (size_t i = 0; i < plan.size(); ++i) {
-      // Back and forth, so that no work always has the processor as the same other work left it.
-      const size_t work = round % 2 == 0 ? i : plan.size() - 1 - i;
-      RankMessage timed{.kind = RankMessage::kTimed, .work = static_cast<int32_t>(work)};
-      const RankSession::Round measured = session.run(plan[work]);
-      timed.value = measured.seconds;
-      timed.words = measured.words;
-      timed.sampler_words = measured.sampler_words;
-      if (round >= 0 && rank == 0) say(timed);
-    }
-  }
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  say({.kind = RankMessage::kDone, .value = static_cast<double>(used.ru_maxrss) * 1024});
-}
 
 /// Measured between rounds, while every rank sleeps at the gate: the machine's limits change with its neighbours.
 class Limits {
@@ -77,57 +37,81 @@ void progress(const std::string& text) {
   if (::isatty(STDERR_FILENO)) fmt::print(stderr, "\r\033[K{}", text);
 }
 
-int run(const BenchOptions& options) {
-  const ModelConfig config = read_model_config(options.model_dir);
-  const std::vector<BenchWork> plan = bench_plan(config, options.contents);
-  if (plan.empty()) {
-    throw LoadError(fmt::format("{}: a context of {} positions is too short to measure anything", options.model_dir,
-                                config.max_positions));
-  }
-  progress(fmt::format("loading {} ...", options.model_dir));
-  const std::string group_key = fmt::format("helios-bench-{}-{}", ::getpid(), std::random_device()());
-  const Gate gate;
-  RankGroup ranks(options.ranks,
-                  [&](int rank, const RankGroup::Say& say) { run_rank(rank, options, config, group_key, gate, say); });
+/// `of` all pieces of work, in a round's order: back and forth, so that no work always has the processor as the same
+/// other work left it. Round -1 warms up.
+size_t work_of(int round, size_t i, size_t of) { return round % 2 == 0 ? i : of - 1 - i; }
+
+int run_alone(const BenchOptions& options, const ModelConfig& config, const std::vector<BenchWork>& plan) {
+  RankTeam team(options, config, options.ranks, options.threads);
   Limits limits(options.ranks * options.threads);  // after the fork: neither its threads nor its memory are a rank's
-  double weights_bytes = 0;
-  BenchMemory memory;
+  team.wait_ready();
   std::vector<std::vector<double>> seconds(plan.size());
   std::vector<BenchWords> words(plan.size());
-  size_t timed = 0;
-  int rank = 0, paused = 0;
-  for (RankMessage message; ranks.next(&rank, &message);) {
-    if (message.kind == RankMessage::kReady) {
-      weights_bytes += message.value;
-      memory.kv_cache_bytes += message.kv_cache_bytes / options.ranks;
+  for (int round = -1; round < options.rounds; ++round) {
+    limits.measure();
+    for (size_t i = 0; i < plan.size(); ++i) {
+      const size_t work = work_of(round, i, plan.size());
+      const RankTeam::Timed timed = team.run(work);
+      if (round < 0) continue;
+      seconds[work].push_back(timed.seconds);
+      words[work] = timed.words;
+      progress(fmt::format("{} of {} ...", static_cast<size_t>(round) * plan.size() + i + 1,
+                           plan.size() * static_cast<size_t>(options.rounds)));
     }
-    if (message.kind == RankMessage::kDone) {
-      memory.peak_bytes = std::max(memory.peak_bytes, message.value);
-      memory.peak_bytes_all_ranks += message.value;
-    }
-    if (message.kind == RankMessage::kPaused && ++paused == options.ranks) {
-      paused = 0;
-      limits.measure();
-      gate.open(options.ranks);
-    }
-    if (message.kind != RankMessage::kTimed) continue;
-    seconds[static_cast<size_t>(message.work)].push_back(message.value);
-    words[static_cast<size_t>(message.work)] = {message.words, message.sampler_words};
-    progress(fmt::format("{} of {} ...", ++timed, plan.size() * static_cast<size_t>(options.rounds)));
   }
+  const BenchMemory memory = team.finish();
   progress("");
   std::vector<BenchFigure> figures;
   for (size_t work = 0; work < plan.size(); ++work) {
-    const BenchCost cost = bench_cost(plan[work], config, options.ranks, weights_bytes);
+    const BenchCost cost = bench_cost(plan[work], config, options.ranks, team.weights_bytes());
     figures.push_back(bench_figure(plan[work], cost, limits.median(), seconds[work], words[work]));
   }
-  memory.weights_bytes = weights_bytes / options.ranks;
   if (options.json) {
     print_json(stdout, options, limits.median(), memory, figures);
   } else {
     print_table(stdout, options, limits.median(), memory, figures);
   }
   return 0;
+}
+
+/// Both sides are loaded before anything is timed, and do each piece of work one directly behind the other: whoever was
+/// second is first in the next round, and a ratio is of two neighbours.
+int run_paired(const BenchOptions& options, const ModelConfig& config, const std::vector<BenchWork>& plan) {
+  RankTeam one(options, config, 1, options.ranks * options.threads);
+  RankTeam ranks(options, config, options.ranks, options.threads);
+  one.wait_ready();
+  ranks.wait_ready();
+  std::vector<BenchPairs> pairs(plan.size());
+  for (int round = -1; round < options.rounds; ++round) {
+    for (size_t i = 0; i < plan.size(); ++i) {
+      const size_t work = work_of(round, i, plan.size());
+      const bool one_first = (round + static_cast<int>(work)) % 2 == 0;
+      double one_seconds = one_first ? one.run(work).seconds : 0;
+      const double ranks_seconds = ranks.run(work).seconds;
+      if (!one_first) one_seconds = one.run(work).seconds;
+      if (round < 0) continue;
+      pairs[work].one.push_back(plan[work].tokens / one_seconds);
+      pairs[work].ranks.push_back(plan[work].tokens / ranks_seconds);
+      progress(fmt::format("{} of {} pairs ...", static_cast<size_t>(round) * plan.size() + i + 1,
+                           plan.size() * static_cast<size_t>(options.rounds)));
+    }
+  }
+  one.finish();
+  ranks.finish();
+  progress("");
+  print_pairs(stdout, options, plan, pairs);
+  return 0;
+}
+
+int run(const BenchOptions& options) {
+  const ModelConfig config = read_model_config(options.model_dir);
+  const std::vector<BenchWork> plan = bench_plan(config, options.contents, options.only);
+  if (plan.empty()) {
+    throw LoadError(fmt::format("{}: a context of {} positions{} leaves nothing to measure", options.model_dir,
+                                config.max_positions, options.only.empty() ? "" : " and --only " + options.only));
+  }
+  progress(fmt::format("loading {} ...", options.model_dir));
+  return options.paired ? run_paired(options, config, plan) : run_alone(options, config, plan);
 }
 
 }  // namespace

@@ -43,17 +43,18 @@ Gate::~Gate() {
   ::close(ends_[1]);
 }
 
-void Gate::wait() const {
-  char ticket;
+char Gate::wait() const {
+  char ticket = 0;
   ssize_t bytes;
   do {
     bytes = ::read(ends_[0], &ticket, 1);
   } while (bytes < 0 && errno == EINTR);
   if (bytes != 1) std::_Exit(1);
+  return ticket;
 }
 
-void Gate::open(int ranks) const {
-  const std::string tickets(static_cast<size_t>(ranks), '.');  // far less than a pipe holds
+void Gate::open(int ranks, char word) const {
+  const std::string tickets(static_cast<size_t>(ranks), word);  // far less than a pipe holds
   if (::write(ends_[1], tickets.data(), tickets.size()) != static_cast<ssize_t>(tickets.size())) {
     throw RankGroupError(fmt::format("pipe: {}", strerror(errno)));
   }

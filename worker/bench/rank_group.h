@@ -21,7 +21,7 @@ class RankGroupError : public std::runtime_error {
 
 /// Small enough to be written to a pipe in one piece.
 struct RankMessage {
-  enum Kind : int32_t { kReady, kPaused, kTimed, kFailed, kDone };
+  enum Kind : int32_t { kReady, kTimed, kFailed, kDone };
   Kind kind = kReady;
   int32_t work = 0;           // kTimed: index in the plan
   double value = 0;           // kReady: bytes of the rank's weights; kTimed: seconds; kDone: bytes, most ever resident
@@ -31,7 +31,7 @@ struct RankMessage {
   char text[480] = {};  // kFailed: one line
 };
 
-/// Where ranks sleep until the parent lets all of them on. Made before the fork.
+/// Where ranks sleep until the parent lets all of them on, with a word on what comes next. Made before the fork.
 class Gate {
  public:
   Gate();
@@ -39,9 +39,9 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  void wait() const;  // in a rank
+  char wait() const;  // in a rank: the word
   /// In the parent, when all `ranks` wait.
-  void open(int ranks) const;
+  void open(int ranks, char word) const;
 
  private:
   int ends_[2] = {-1, -1};

@@ -36,16 +36,17 @@ CoreConfig bench_core(const BenchOptions& options, const ModelConfig& config) {
   return core;
 }
 
-RankSession::RankSession(Executor& executor, Rank rank)
+RankSession::RankSession(Executor& executor, Rank rank, const std::vector<BenchWork>& plan)
     : executor_(executor),
       rank_(rank),
       blocks_a_slot_(blocks_for(kSlotPositions, executor.manifest().kv_block_size)),
       epochs_(kBenchSlots, 0) {
-  if (executor.manifest().max_model_len < kBenchContext + kBenchSteps) return;
+  int slots = 0;
+  for (const BenchWork& work : plan) slots = std::max(slots, work.prefill ? 0 : work.batch);
   const int slots_a_step = kBenchChunk / kBenchContext;
-  for (int first = 0; first < kBenchSlots; first += slots_a_step) {
+  for (int first = 0; first < slots; first += slots_a_step) {
     Submission submission = blank(Operation::kPrefill);
-    for (int slot = first; slot < std::min(first + slots_a_step, kBenchSlots); ++slot) {
+    for (int slot = first; slot < std::min(first + slots_a_step, slots); ++slot) {
       add_lane(submission, slot, 0, kBenchContext);
     }
     submit(submission);

@@ -17,8 +17,8 @@ CoreConfig bench_core(const BenchOptions& options, const ModelConfig& config);
 
 class RankSession {
  public:
-  /// Fills every slot's context. Throws CollectiveError, std::runtime_error.
-  RankSession(Executor& executor, Rank rank);
+  /// Fills the context of the slots that the plan decodes. Throws CollectiveError, std::runtime_error.
+  RankSession(Executor& executor, Rank rank, const std::vector<BenchWork>& plan);
 
   struct Round {
     double seconds = 0;

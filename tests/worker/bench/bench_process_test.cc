@@ -137,6 +137,29 @@ TEST_F(BenchProcess, ComparesScoredWithOrdinaryPrefill) {
   EXPECT_EQ(run.out.find("decode"), std::string::npos) << run.out;
 }
 
+TEST_F(BenchProcess, RanksAndOneProcessTakeTurns) {
+  const Ended run = Bench({"--model", model_.path(), "--nproc", "2", "--threads", "1", "--rounds", "3", "--paired",
+                           "--only", "decode-4", "--plain", "--json"})
+                        .wait();
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1) << run.out;
+  const boost::json::object pair = boost::json::parse(run.out).as_object();
+  EXPECT_EQ(pair.at("batch").as_int64(), 4);
+  EXPECT_EQ(pair.at("pairs").as_int64(), 3);
+  EXPECT_GT(pair.at("one_tokens_per_s").to_number<double>(), 0.0);
+  EXPECT_GT(pair.at("ranks_tokens_per_s").to_number<double>(), 0.0);
+  const double low = pair.at("ratio_low_quartile").to_number<double>(), middle = pair.at("ratio").to_number<double>();
+  EXPECT_GT(low, 0.0);
+  EXPECT_LE(low, middle);
+  EXPECT_LE(middle, pair.at("ratio_high_quartile").to_number<double>());
+}
+
+TEST_F(BenchProcess, SaysWhenNothingIsLeftToMeasure) {
+  const Ended run = Bench({"--model", model_.path(), "--only", "prefill-512"}).wait();
+  EXPECT_EQ(run.code, 1);
+  EXPECT_NE(run.err.find("positions and --only prefill-512 leaves nothing to measure\n"), std::string::npos) << run.err;
+}
+
 TEST_F(BenchProcess, AKilledRankEndsTheRunWithItsName) {
   Bench bench({"--model", model_.path(), "--nproc", "2", "--threads", "1", "--rounds", "1000"});
   const std::vector<pid_t> ranks = bench.children(2);
