@@ -2,87 +2,126 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <type_traits>
 
 #include <fmt/format.h>
 
 namespace helios::cuda {
 namespace {
 
+/// The current device is a thread's own, and whatever a thread first asks of CUDA opens a context on it: on device 0,
+/// for a thread that did not choose.
+void use_device(int device) { check(cudaSetDevice(device), "select the device"); }
+
+template <auto kDestroy>
+struct Destroyer {
+  template <class T>
+  void operator()(T* handle) const {
+    kDestroy(handle);
+  }
+};
+template <class Handle, auto kDestroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroyer<kDestroy>>;
+
+/// Waited for by threads that have nothing else to do with the device.
 class CudaEvent final : public Event {
  public:
-  CudaEvent() {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "create an event");
+  explicit CudaEvent(int device) : device_(device) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "create an event");
+    event_.reset(event);
   }
-  ~CudaEvent() override { cudaEventDestroy(event_); }
-  void synchronize() override { check(cudaEventSynchronize(event_), "wait for an event"); }
-  bool query() const override { return cudaEventQuery(event_) != cudaErrorNotReady; }
-  cudaEvent_t native() const { return event_; }
+  void synchronize() override {
+    use_device(device_);
+    check(cudaEventSynchronize(native()), "wait for an event");
+  }
+  bool query() const override {
+    use_device(device_);
+    return cudaEventQuery(native()) != cudaErrorNotReady;
+  }
+  cudaEvent_t native() const { return event_.get(); }
 
  private:
-  cudaEvent_t event_ = nullptr;
+  const int device_;
+  Owned<cudaEvent_t, cudaEventDestroy> event_;
 };
 
 class CudaGraph final : public Graph {
  public:
-  explicit CudaGraph(cudaGraph_t captured) : graph_(captured) {
+  /// Takes `captured`. All that replays need is on the device then: the first allocates no more than the others.
+  CudaGraph(cudaGraph_t captured, cudaStream_t stream) : graph_(captured) {
     size_t count = 0;
-    check(cudaGraphGetNodes(graph_, nullptr, &count), "count a graph's nodes");
+    check(cudaGraphGetNodes(captured, nullptr, &count), "count a graph's nodes");
     num_launches_ = static_cast<int>(count);
-    check(cudaGraphInstantiate(&executable_, graph_, 0), "instantiate a graph");
-  }
-  ~CudaGraph() override {
-    cudaGraphExecDestroy(executable_);
-    cudaGraphDestroy(graph_);
+    cudaGraphExec_t executable = nullptr;
+    check(cudaGraphInstantiate(&executable, captured, 0), "instantiate a graph");
+    executable_.reset(executable);
+    check(cudaGraphUpload(executable, stream), "upload a graph");
   }
   int num_launches() const override { return num_launches_; }
-  cudaGraphExec_t native() const { return executable_; }
+  cudaGraphExec_t native() const { return executable_.get(); }
 
  private:
-  cudaGraph_t graph_ = nullptr;
-  cudaGraphExec_t executable_ = nullptr;
+  Owned<cudaGraph_t, cudaGraphDestroy> graph_;
+  Owned<cudaGraphExec_t, cudaGraphExecDestroy> executable_;
   int num_launches_ = 0;
 };
 
 class CudaStream final : public Stream {
  public:
-  CudaStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "create a stream"); }
-  ~CudaStream() override { cudaStreamDestroy(stream_); }
+  CudaStream() {
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");
+    stream_.reset(stream);
+  }
+  ~CudaStream() override { drop_capture(); }
 
   void copy(void* to, const void* from, size_t bytes) override {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native()), "copy");
   }
   void copy_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
                  size_t rows) override {
-    check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault, stream_), "copy rows");
+    check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault, native()), "copy rows");
   }
   void record(Event& event) override {
-    check(cudaEventRecord(static_cast<CudaEvent&>(event).native(), stream_), "record an event");
+    check(cudaEventRecord(static_cast<CudaEvent&>(event).native(), native()), "record an event");
   }
   void wait(Event& event) override {
-    check(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).native(), 0), "wait for an event on a stream");
+    check(cudaStreamWaitEvent(native(), static_cast<CudaEvent&>(event).native(), 0), "wait for an event on a stream");
   }
 
+  // What other threads do meanwhile, the exchange's library among them, is no part of the capture and does not end it.
   void begin_capture() override {
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin a capture");
+    check(cudaStreamBeginCapture(native(), cudaStreamCaptureModeThreadLocal), "begin a capture");
   }
   std::unique_ptr<Graph> end_capture() override {
     cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(stream_, &graph), "end a capture");
-    return std::make_unique<CudaGraph>(graph);
+    check(cudaStreamEndCapture(native(), &graph), "end a capture");
+    return std::make_unique<CudaGraph>(graph, native());
   }
   void launch(std::function<void(const Launcher&)> call) override {
-    call(Launcher::on_stream(stream_));  // its kernels and exchanges go to this stream and are captured
+    call(Launcher::on_stream(native()));  // its kernels and exchanges go to this stream and are captured
     check(cudaGetLastError(), "launch");
   }
   void replay(const Graph& graph) override {
-    check(cudaGraphLaunch(static_cast<const CudaGraph&>(graph).native(), stream_), "replay a graph");
+    check(cudaGraphLaunch(static_cast<const CudaGraph&>(graph).native(), native()), "replay a graph");
   }
-  void synchronize() override { check(cudaStreamSynchronize(stream_), "wait for a stream"); }
+  void synchronize() override { check(cudaStreamSynchronize(native()), "wait for a stream"); }
 
-  cudaStream_t native() const { return stream_; }
+  cudaStream_t native() const { return stream_.get(); }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  /// A capture that an error cut short holds what it captured, exchanges among it, and their group waits for that.
+  void drop_capture() {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(native(), &status) != cudaSuccess || status == cudaStreamCaptureStatusNone) return;
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(native(), &graph);
+    if (graph) cudaGraphDestroy(graph);
+  }
+
+  Owned<cudaStream_t, cudaStreamDestroy> stream_;
 };
 
 class CudaBackend final : public Backend {
@@ -124,11 +163,11 @@ class CudaBackend final : public Backend {
   }
   std::unique_ptr<Event> make_event() override {
     use();
-    return std::make_unique<CudaEvent>();
+    return std::make_unique<CudaEvent>(device_);
   }
 
  private:
-  void use() const { check(cudaSetDevice(device_), "select the device"); }  // the current device is a thread's own
+  void use() const { use_device(device_); }
 
   const int device_;
   ThreadPool host_pool_;

@@ -2,8 +2,10 @@
 
 #include <nccl.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstring>
+#include <future>
+#include <mutex>
 #include <thread>
 
 #include <fmt/format.h>
@@ -14,11 +16,106 @@
 namespace helios::cuda {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds kPollInterval{20};
+constexpr std::chrono::seconds kEndLimit{5};  // a rank in a hurry is ended sooner by its link
+
+/// The library's words for a result, and for what lay behind it.
+std::string words_of(ncclResult_t result) {
+  const char* const detail = ncclGetLastError(nullptr);
+  const bool more = detail && *detail && result != ncclInProgress;
+  return fmt::format("{}{}{}", ncclGetErrorString(result), more ? ": " : "", more ? detail : "");
+}
+
+/// The library's communicator. The rank's thread calls it and another may abort it, so every call is made under a lock,
+/// and none after the abort. Ending it waits in the library, for the device and for the graphs that captured it to be
+/// destroyed: it has a thread of its own, so that whoever aborts can go on to destroy those graphs.
+class NcclHandle {
+ public:
+  explicit NcclHandle(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+  ~NcclHandle() { close(); }
+  NcclHandle(const NcclHandle&) = delete;
+  NcclHandle& operator=(const NcclHandle&) = delete;
+
+  void abort(const std::string& reason) noexcept { end(ncclCommAbort, reason); }
+  /// Destroys the communicator, unless it was aborted, and waits for the end of that. False when it takes too long: it
+  /// then ends with the process, and the device may still be at work for it.
+  bool close() noexcept {
+    end(ncclCommDestroy, "destroyed");
+    const auto limit = std::min<std::chrono::milliseconds>(timeout_, kEndLimit);
+    return !ended_.valid() || ended_.wait_for(limit) == std::future_status::ready;
+  }
+
+  /// Makes a non-blocking call and waits until the library has taken it. Throws CollectiveError, and then has aborted,
+  /// so that no kernel of the device waits for a peer.
+  template <class Call>
+  void settle(const char* what, const Call& call) {
+    const auto deadline = Clock::now() + timeout_;
+    for (ncclResult_t result = locked(what, call); result != ncclSuccess; result = state(what)) {
+      if (result != ncclInProgress) fail(fmt::format("NCCL cannot {}: {}", what, words_of(result)));
+      wait(what, deadline);
+    }
+  }
+  /// A turn of a wait for the device.
+  void wait_for_device(const char* what, Clock::time_point deadline) {
+    const ncclResult_t result = state(what);
+    if (result != ncclSuccess && result != ncclInProgress) {
+      fail(fmt::format("NCCL cannot {}: {}", what, words_of(result)));
+    }
+    wait(what, deadline);
+  }
+  Clock::time_point deadline() const { return Clock::now() + timeout_; }
+
+ private:
+  template <class Call>
+  ncclResult_t locked(const char* what, const Call& call) {
+    std::lock_guard lock(mutex_);
+    if (!why_ended_.empty()) throw CollectiveError(fmt::format("cannot {}: the group is gone: {}", what, why_ended_));
+    return call(&communicator_);
+  }
+  ncclResult_t state(const char* what) {
+    return locked(what, [](ncclComm_t* communicator) {
+      ncclResult_t asynchronous = ncclSuccess;
+      const ncclResult_t asked = ncclCommGetAsyncError(*communicator, &asynchronous);
+      return asked == ncclSuccess ? asynchronous : asked;
+    });
+  }
+  void wait(const char* what, Clock::time_point deadline) {
+    if (Clock::now() > deadline) fail(fmt::format("NCCL did not {} within {} ms", what, timeout_.count()));
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  [[noreturn]] void fail(const std::string& message) {
+    abort(message);
+    throw CollectiveError(message);
+  }
+
+  void end(ncclResult_t (*how)(ncclComm_t), const std::string& why) noexcept try {
+    std::lock_guard lock(mutex_);
+    if (!why_ended_.empty()) return;
+    why_ended_ = why.empty() ? "aborted" : why;
+    if (!communicator_) return;
+    std::promise<void> done;
+    ended_ = done.get_future();
+    std::thread([communicator = communicator_, how, done = std::move(done)]() mutable {
+      how(communicator);  // frees it, whatever it answers
+      done.set_value();
+    }).detach();
+  } catch (const std::exception&) {  // no memory, no thread: the link ends the process
+  }
+
+  const std::chrono::milliseconds timeout_;
+  std::mutex mutex_;  // guards what follows
+  ncclComm_t communicator_ = nullptr;
+  std::string why_ended_;
+  std::future<void> ended_;
+};
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const std::string& group_id, Rank rank, int world, Stream& stream, std::chrono::milliseconds timeout,
                    bool adds_rows)
-      : rank_(rank), world_(world), stream_(native_stream(stream)), timeout_(timeout), adds_rows_(adds_rows) {
+      : rank_(rank), world_(world), stream_(native_stream(stream)), adds_rows_(adds_rows), handle_(timeout) {
     ncclUniqueId id;
     static_assert(sizeof id.internal == kNcclGroupIdBytes);
     if (group_id.size() != sizeof id.internal) {
@@ -28,12 +125,14 @@ class NcclCommunicator final : public Communicator {
     std::memcpy(id.internal, group_id.data(), group_id.size());
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    settle(ncclCommInitRankConfig(&communicator_, world, id, rank.value, &config), "join the group");
-    check(cudaMalloc(reinterpret_cast<void**>(&barrier_), world + 1), "allocate the barrier's bytes");
+    handle_.settle("join the group", [&](ncclComm_t* communicator) {
+      return ncclCommInitRankConfig(communicator, world, id, rank.value, &config);
+    });
+    check(cudaMalloc(reinterpret_cast<void**>(&barrier_), static_cast<size_t>(world) + 1),
+          "allocate the barrier's bytes");
   }
   ~NcclCommunicator() override {
-    cudaFree(barrier_);
-    if (communicator_ && !aborted_.exchange(true)) ncclCommDestroy(communicator_);
+    if (handle_.close()) cudaFree(barrier_);  // which waits for the device
   }
 
   Rank rank() const override { return rank_; }
@@ -41,70 +140,49 @@ class NcclCommunicator final : public Communicator {
 
   void gather(std::span<const std::byte> in, std::byte* out, size_t rank_stride) override {
     HELIOS_CHECK(rank_stride == in.size(), rank_stride, in.size());
-    settle(ncclAllGather(in.data(), out, in.size(), ncclUint8, communicator_, stream_), "all-gather");
+    all_gather_on_stream("all-gather", in.data(), out, in.size());
   }
   // The count lies in device memory, where only kernels see it: the captured exchange has the size of a full step.
   void all_gather_rows(const void* in, void* out, size_t row_bytes, const int32_t*, int64_t max_rows) override {
-    const size_t bytes = static_cast<size_t>(max_rows) * row_bytes;
-    gather({static_cast<const std::byte*>(in), bytes}, static_cast<std::byte*>(out), bytes);
+    all_gather_on_stream("all-gather rows", in, out, static_cast<size_t>(max_rows) * row_bytes);
   }
 
   bool adds_rows() const override { return adds_rows_; }
   void add_rows(const float* in, float* out, size_t row_words, int64_t max_rows) override {
     HELIOS_CHECK(adds_rows_);
     const size_t count = static_cast<size_t>(max_rows) * row_words;
-    settle(ncclAllReduce(in, out, count, ncclFloat32, ncclSum, communicator_, stream_), "all-reduce");
+    handle_.settle("all-reduce", [&](ncclComm_t* communicator) {
+      return ncclAllReduce(in, out, count, ncclFloat32, ncclSum, *communicator, stream_);
+    });
   }
 
   void barrier() override {
-    settle(ncclAllGather(barrier_, barrier_ + 1, 1, ncclUint8, communicator_, stream_), "meet at a barrier");
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    constexpr const char* kWhat = "meet at a barrier";
+    all_gather_on_stream(kWhat, barrier_, barrier_ + 1, 1);
+    const auto deadline = handle_.deadline();
     for (;;) {  // never an unbounded wait for the stream: a lost peer would hold it for ever
       const cudaError_t state = cudaStreamQuery(stream_);
       if (state == cudaSuccess) return;
-      if (state != cudaErrorNotReady) check(state, "meet at a barrier");
-      poll("meet at a barrier", deadline);
+      if (state != cudaErrorNotReady) check(state, kWhat);
+      handle_.wait_for_device(kWhat, deadline);
     }
   }
 
-  void abort(const std::string&) noexcept override {
-    if (communicator_ && !aborted_.exchange(true)) ncclCommAbort(communicator_);
-  }
+  void abort(const std::string& reason) noexcept override { handle_.abort(reason); }
 
  private:
-  void poll(const char* what, std::chrono::steady_clock::time_point deadline) {
-    if (aborted_) throw CollectiveError(fmt::format("cannot {}: the group was aborted", what));
-    ncclResult_t state = ncclSuccess;
-    if (ncclCommGetAsyncError(communicator_, &state) != ncclSuccess ||
-        (state != ncclSuccess && state != ncclInProgress)) {
-      throw CollectiveError(fmt::format("NCCL cannot {}: {}", what, ncclGetErrorString(state)));
-    }
-    if (std::chrono::steady_clock::now() > deadline) {
-      throw CollectiveError(fmt::format("NCCL did not {} within {} ms", what, timeout_.count()));
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-
-  /// Waits until a non-blocking call has been taken.
-  void settle(ncclResult_t result, const char* what) {
-    if (aborted_) throw CollectiveError(fmt::format("cannot {}: the group was aborted", what));
-    const auto deadline = std::chrono::steady_clock::now() + timeout_;
-    while (result == ncclInProgress) {
-      poll(what, deadline);
-      if (ncclCommGetAsyncError(communicator_, &result) != ncclSuccess) result = ncclInternalError;
-    }
-    if (result != ncclSuccess)
-      throw CollectiveError(fmt::format("NCCL cannot {}: {}", what, ncclGetErrorString(result)));
+  void all_gather_on_stream(const char* what, const void* in, void* out, size_t bytes) {
+    handle_.settle(what, [&](ncclComm_t* communicator) {
+      return ncclAllGather(in, out, bytes, ncclUint8, *communicator, stream_);
+    });
   }
 
   const Rank rank_;
   const int world_;
   const cudaStream_t stream_;
-  const std::chrono::milliseconds timeout_;
   const bool adds_rows_;
-  ncclComm_t communicator_ = nullptr;
   char* barrier_ = nullptr;
-  std::atomic<bool> aborted_{false};
+  NcclHandle handle_;
 };
 
 }  // namespace
@@ -112,8 +190,7 @@ class NcclCommunicator final : public Communicator {
 std::string make_nccl_group_id() {
   ncclUniqueId id;
   const ncclResult_t result = ncclGetUniqueId(&id);
-  if (result != ncclSuccess)
-    throw CollectiveError(fmt::format("NCCL cannot make a group id: {}", ncclGetErrorString(result)));
+  if (result != ncclSuccess) throw CollectiveError("NCCL cannot make a group id: " + words_of(result));
   return std::string(id.internal, sizeof id.internal);
 }
 

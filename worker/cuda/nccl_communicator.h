@@ -1,8 +1,10 @@
 // All-gather over NCCL, ordered on one stream and capturable. Part of the CUDA module.
 //
 // Spans are device memory. all_gather() enqueues and returns; whoever waits for the stream's event sees the result. The
-// communicator is non-blocking: every wait of its own polls for an asynchronous error and has a time limit. Destroy the
-// graphs that captured it first. Thread: rank, except abort().
+// communicator is non-blocking: every wait of its own polls for an asynchronous error and has a time limit, and aborts
+// before it throws. abort() makes the device's kernels leave and returns; the library's own end of it waits for the
+// graphs that captured the communicator, on a thread of its own. Destroy those graphs before the communicator.
+// Thread: rank, except abort().
 #pragma once
 
 #include <chrono>
