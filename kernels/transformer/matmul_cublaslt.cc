@@ -7,11 +7,13 @@
 // are the same as far as an algorithm keeps one order for all tiles, which tests/gpu holds it to.
 //
 // The height is what a decode can afford: at kBf16Rows a product in BF16 still waits for memory, not for tensor cores.
-// Everything here runs on the host while a graph is captured: the choice, and the enqueueing.
+// An algorithm is chosen, and held against each matrix it is for, when that matrix is loaded; while a graph is captured
+// products are only enqueued.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -114,13 +116,25 @@ class Preference {
   cublasLtMatmulPreference_t preference_ = nullptr;
 };
 
-bool splits_k(const cublasLtMatmulAlgo_t& algorithm) {
+/// Whether an output's sum over k is taken in one piece: split k has several parts, and what distributes k as it goes
+/// says so by a number below zero or by a reduction.
+bool sums_k_at_once(const cublasLtMatmulAlgo_t& algorithm) {
   int32_t parts = 0;
+  uint32_t reduction = 0;
   size_t written = 0;
   check(
       cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written),
       "read an algorithm");
-  return parts > 1;
+  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
+                                             sizeof reduction, &written),
+        "read an algorithm");
+  return (parts == 0 || parts == 1) && reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+std::string shape_text(const RowsView& w, int64_t rows) {
+  return std::to_string(w.num_segments) + " segments of " + std::to_string(rows) + " rows times [" +
+         std::to_string(w.padded_n) + ", " + std::to_string(w.segment_k) + "], " +
+         std::to_string(dtype_bytes(w.dtype)) + " bytes each";
 }
 
 /// The library's handle and the algorithms in use.
@@ -134,24 +148,40 @@ class CublasLt final : public MatmulLibrary {
   int64_t rows(DType weights) const override { return weights == DType::kBFloat16 ? kBf16Rows : kFloatRows; }
   size_t workspace_bytes() const override { return kWorkspaceBytes; }
 
-  void multiply(const RowsView& w, const void* staged, int64_t rows, float* products, void* workspace,
-                void* stream) override {
+  void prepare(const RowsView& w, int64_t rows) override {
+    if (fitting_.contains(shape_of(w, rows))) return;
     const Problem problem(w.dtype, rows, w.padded_n, w.segment_k, w.num_segments);
     const cublasLtMatmulAlgo_t& algorithm = algorithm_for(w, rows);
     cublasLtMatmulHeuristicResult_t fit = {};
-    check(cublasLtMatmulAlgoCheck(handle_, problem.operation(), problem.weights().get(), problem.staged().get(),
-                                  problem.products().get(), problem.products().get(), &algorithm, &fit),
-          "apply its algorithm to a product of another size");
-    HELIOS_CHECK(fit.workspaceSize <= kWorkspaceBytes, fit.workspaceSize);
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_, problem.operation(), problem.weights().get(),
+                                                          problem.staged().get(), problem.products().get(),
+                                                          problem.products().get(), &algorithm, &fit);
+    if (status != CUBLAS_STATUS_SUCCESS || fit.workspaceSize > kWorkspaceBytes) {
+      throw std::runtime_error("cuBLASLt cannot multiply " + shape_text(w, rows) + " by the algorithm of that k: " +
+                               cublasLtGetStatusString(status) + ", a workspace of " +
+                               std::to_string(fit.workspaceSize) + " bytes");
+    }
+    fitting_.insert(shape_of(w, rows));
+  }
+
+  void multiply(const RowsView& w, const void* staged, int64_t rows, float* products, void* workspace,
+                void* stream) override {
+    HELIOS_CHECK(fitting_.contains(shape_of(w, rows)), w.padded_n, w.segment_k, rows);
+    const Problem problem(w.dtype, rows, w.padded_n, w.segment_k, w.num_segments);
     const float one = 1.0f, zero = 0.0f;
     check(cublasLtMatmul(handle_, problem.operation(), &one, w.data, problem.weights().get(), staged,
                          problem.staged().get(), &zero, products, problem.products().get(), products,
-                         problem.products().get(), &algorithm, workspace, kWorkspaceBytes,
+                         problem.products().get(), &algorithm_for(w, rows), workspace, kWorkspaceBytes,
                          static_cast<cudaStream_t>(stream)),
           "multiply");
   }
 
  private:
+  using Shape = std::tuple<DType, int64_t, int64_t, int32_t, int64_t>;  // type, columns, segment, segments, rows
+  static Shape shape_of(const RowsView& w, int64_t rows) {
+    return {w.dtype, w.padded_n, w.segment_k, w.num_segments, rows};
+  }
+
   const cublasLtMatmulAlgo_t& algorithm_for(const RowsView& w, int64_t rows) {
     const auto key = std::tuple(w.dtype, w.segment_k, rows);
     const auto found = algorithms_.find(key);
@@ -163,17 +193,18 @@ class CublasLt final : public MatmulLibrary {
     check(cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation(), plan.weights().get(), plan.staged().get(),
                                          plan.products().get(), plan.products().get(), preference.get(), kCandidates,
                                          candidates, &count),
-          "find an algorithm");
+          ("find an algorithm for " + shape_text(w, rows)).c_str());
     for (int i = 0; i < count; ++i) {
-      if (candidates[i].state == CUBLAS_STATUS_SUCCESS && !splits_k(candidates[i].algo)) {
+      if (candidates[i].state == CUBLAS_STATUS_SUCCESS && sums_k_at_once(candidates[i].algo)) {
         return algorithms_.emplace(key, candidates[i].algo).first->second;
       }
     }
-    throw std::runtime_error("cuBLASLt has no algorithm without split k for k = " + std::to_string(w.segment_k));
+    throw std::runtime_error("cuBLASLt has no algorithm that sums k at once for " + shape_text(w, rows));
   }
 
   cublasLtHandle_t handle_ = nullptr;
   std::map<std::tuple<DType, int64_t, int64_t>, cublasLtMatmulAlgo_t> algorithms_;  // by type, segment, rows
+  std::set<Shape> fitting_;  // what an algorithm was held against
 };
 
 }  // namespace

@@ -32,11 +32,21 @@ struct ScratchBytes {
   }
 };
 
+/// Rows of a product that takes `pieces` of each row of x.
+int64_t product_rows(const MatmulLibrary& library, DType weights, int pieces) {
+  return library.rows(weights) / pieces * pieces;
+}
+
 int pieces_of(const MatmulArgs& args, DType weights) {
   return weights == DType::kBFloat16 && args.x_rounded_to != DType::kBFloat16 ? kMostPieces : 1;
 }
 
 }  // namespace
+
+void prepare_products(const RowsView& w, MatmulLibrary& library) {
+  library.prepare(w, product_rows(library, w.dtype, 1));
+  if (w.dtype != DType::kFloat32) library.prepare(w, product_rows(library, w.dtype, kMostPieces));
+}
 
 int64_t matmul_scratch_bytes(const PackedMatrix& w, int64_t, int) {
   return w.n() == 0 ? 0 : ScratchBytes(MatmulRows::view(w), library_of(w)).total();
@@ -51,7 +61,7 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
   auto* const products = reinterpret_cast<float*>(staged + bytes.staged);
   auto* const workspace = staged + bytes.staged + bytes.products;
   const int pieces = pieces_of(args, w.dtype);
-  const int64_t block = library.rows(w.dtype) / pieces;
+  const int64_t block = product_rows(library, w.dtype, pieces) / pieces;
   for (int64_t first = 0; first < args.max_rows; first += block) {
     const int64_t rows = std::min(block, args.max_rows - first);
     stage_inputs({.x = args.x + first * args.x_stride,

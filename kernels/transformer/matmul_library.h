@@ -22,11 +22,19 @@ class MatmulLibrary {
   virtual int64_t rows(DType weights) const = 0;
   virtual size_t workspace_bytes() const = 0;
 
+  /// Chooses how products of `rows` rows with weights of this view's type and shape are computed, and makes sure that
+  /// they can be; its data is not read. Throws std::runtime_error, naming the shape.
+  virtual void prepare(const RowsView& w, int64_t rows) = 0;
+
   /// Enqueues products [segments, rows, padded_n] FP32 = staged [segments, rows, segment_k] times the transpose of the
-  /// weights [segments, padded_n, segment_k]. A row's bits follow from the row alone. Pointers are to device memory,
-  /// aligned to 16 bytes, `workspace` to 256. Throws std::runtime_error.
+  /// weights [segments, padded_n, segment_k]; prepared. A row's bits follow from the row alone. Pointers are to device
+  /// memory, aligned to 16 bytes, `workspace` to 256. Throws std::runtime_error.
   virtual void multiply(const RowsView& w, const void* staged, int64_t rows, float* products, void* workspace,
                         void* stream) = 0;
 };
+
+/// Prepares every product that matmul() may ask for with weights of this view, so that what cannot be computed is known
+/// when the weights are loaded. Throws std::runtime_error.
+void prepare_products(const RowsView& w, MatmulLibrary& library);
 
 }  // namespace helios

@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "kernels/transformer/embedding_table.h"
+#include "kernels/transformer/matmul_library.h"
 #include "kernels/transformer/source_rows.h"
 
 namespace helios {
@@ -71,6 +72,7 @@ PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_beg
   if (!store.matmul_handle) store.matmul_handle = make_matmul_handle();
   matrix.handle_ = store.matmul_handle;
   const RowsView view = MatmulRows::view(matrix);
+  prepare_products(view, *static_cast<MatmulLibrary*>(matrix.handle_.get()));
   const auto row_bytes = view.segment_k * static_cast<int64_t>(dtype_bytes(stored));
   matrix.storage_ = store.allocate(static_cast<size_t>(view.num_segments * view.padded_n * row_bytes));
 

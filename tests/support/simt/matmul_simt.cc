@@ -3,7 +3,10 @@
 // are low, so that few rows already take several.
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <tuple>
 
+#include "common/base/check.h"
 #include "kernels/base/simt.h"
 #include "kernels/transformer/matmul_library.h"
 
@@ -28,13 +31,18 @@ class PlainLoops final : public MatmulLibrary {
  public:
   int64_t rows(DType weights) const override { return weights == DType::kBFloat16 ? kBf16Rows : kFloatRows; }
   size_t workspace_bytes() const override { return 0; }
+  void prepare(const RowsView& w, int64_t rows) override { prepared_.insert({w.dtype, w.padded_n, w.segment_k, rows}); }
   void multiply(const RowsView& w, const void* staged, int64_t rows, float* products, void*, void* stream) override {
+    HELIOS_CHECK(prepared_.contains({w.dtype, w.padded_n, w.segment_k, rows}), w.padded_n, w.segment_k, rows);
     simt::enqueue(stream, [=] {
       for (int64_t row = 0; row < w.num_segments * rows; ++row) {
         multiply_row(w, row / rows, staged, row, products + row * w.padded_n);
       }
     });
   }
+
+ private:
+  std::set<std::tuple<DType, int64_t, int64_t, int64_t>> prepared_;
 };
 
 }  // namespace
