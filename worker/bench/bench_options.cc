@@ -16,7 +16,7 @@ namespace po = boost::program_options;
 constexpr int kMaxThreads = 1024, kMaxRounds = 1000;
 
 struct Flags {
-  std::optional<std::string> model, dtype, only;
+  std::optional<std::string> model, dtype, kv_cache_dtype, only;
   std::optional<int> nproc, threads, rounds;
   bool prompt_logprobs = false, plain = false, paired = false, json = false, help = false;
 };
@@ -36,6 +36,7 @@ Result<Flags> read_flags(int argc, const char* const* argv) {
   option(all, "threads", flags.threads);
   option(all, "rounds", flags.rounds);
   option(all, "dtype", flags.dtype);
+  option(all, "kv-cache-dtype", flags.kv_cache_dtype);
   option(all, "only", flags.only);
   all.add_options()("prompt-logprobs", po::bool_switch(&flags.prompt_logprobs));
   all.add_options()("plain", po::bool_switch(&flags.plain));
@@ -120,6 +121,14 @@ Result<BenchArguments> parse_bench_arguments(int argc, const char* const* argv) 
   } else if (dtype != "auto") {
     return invalid(fmt::format("--dtype: expected auto, float32 or bfloat16, found '{}'", dtype));
   }
+  const std::string stored = flags.kv_cache_dtype.value_or("auto");
+  if (stored == "float32") {
+    options.kv_cache_dtype = KvCacheDtype::kFloat32;
+  } else if (stored == "bfloat16") {
+    options.kv_cache_dtype = KvCacheDtype::kBFloat16;
+  } else if (stored != "auto") {
+    return invalid(fmt::format("--kv-cache-dtype: expected auto, float32 or bfloat16, found '{}'", stored));
+  }
   return BenchArguments{.help = false, .options = std::move(options)};
 }
 
@@ -136,6 +145,7 @@ many threads.
   --rounds N         rounds of all work; each figure is the median (5)
   --dtype D          auto: the checkpoint's own precision; float32; bfloat16: matrix inputs rounded
                      too (auto)
+  --kv-cache-dtype D what keys and values are stored as, as for helios-worker (auto)
   --plain            prefill and greedy decode without logprobs alone
   --prompt-logprobs  instead: prefill of 128, 512 and 2048 tokens, ordinary and scored, their ratio
   --only WORK        of it nothing but such as prefill-512 or decode-16

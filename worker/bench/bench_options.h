@@ -15,6 +15,7 @@ struct BenchOptions {
   int threads = 1;  // a rank; resolved: at least 1
   int rounds = 5;   // the median of so many
   ComputeDtype dtype = ComputeDtype::kAuto;
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   BenchContents contents = BenchContents::kAll;
   std::string only;  // measure nothing else; empty: all of the plan
   bool paired = false;  // in turn with one process of ranks * threads threads

@@ -17,10 +17,10 @@ double parameters_of_layers(const ModelConfig& c) {
 }
 
 /// Bytes of keys and values of one position in all layers and ranks; replicated heads count on each rank.
-double cache_bytes(const ModelConfig& c, int ranks) {
+double cache_bytes(const ModelConfig& c, int ranks, double element_bytes) {
   double heads = 0;
   for (int rank = 0; rank < ranks; ++rank) heads += rank_shape(c, Rank(rank), ranks).num_kv();
-  return c.num_layers * heads * c.head_dim * 2 * sizeof(float);
+  return c.num_layers * heads * c.head_dim * 2 * element_bytes;
 }
 
 std::vector<BenchWork> whole_plan(const ModelConfig& config, BenchContents contents) {
@@ -60,8 +60,9 @@ std::vector<BenchWork> bench_plan(const ModelConfig& config, BenchContents conte
   return plan;
 }
 
-BenchCost bench_cost(const BenchWork& work, const ModelConfig& config, int ranks, double weights_bytes) {
-  const double per_position = cache_bytes(config, ranks), layers = parameters_of_layers(config);
+BenchCost bench_cost(const BenchWork& work, const ModelConfig& config, int ranks, double weights_bytes,
+                     double element_bytes) {
+  const double per_position = cache_bytes(config, ranks, element_bytes), layers = parameters_of_layers(config);
   const double head = static_cast<double>(config.vocab_size) * static_cast<double>(config.hidden);
   // A query meets each key and each value with head_dim multiply-adds.
   const double per_key = 4.0 * config.num_layers * config.num_heads * config.head_dim;

@@ -45,7 +45,8 @@ struct BenchCost {
   double flops = 0;  // two a multiply-add: products and attention
 };
 
-/// `weights_bytes`: of all ranks, as packed in memory.
-BenchCost bench_cost(const BenchWork& work, const ModelConfig& config, int ranks, double weights_bytes);
+/// `weights_bytes`: of all ranks, as packed in memory; `element_bytes`: of a key's or value's element in the cache.
+BenchCost bench_cost(const BenchWork& work, const ModelConfig& config, int ranks, double weights_bytes,
+                     double element_bytes);
 
 }  // namespace helios

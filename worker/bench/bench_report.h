@@ -30,6 +30,7 @@ struct BenchWords {
 struct BenchMemory {
   double weights_bytes = 0;         // of a rank, as packed; the mean
   double kv_cache_bytes = 0;        // of a rank; the mean
+  double element_bytes = 0;         // of an element of the cache
   double peak_bytes = 0;            // most ever resident, loading included; the largest rank's
   double peak_bytes_all_ranks = 0;  // the sum: what ranks share counts for each
 };

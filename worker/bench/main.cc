@@ -63,7 +63,7 @@ int run_alone(const BenchOptions& options, const ModelConfig& config, const std:
   progress("");
   std::vector<BenchFigure> figures;
   for (size_t work = 0; work < plan.size(); ++work) {
-    const BenchCost cost = bench_cost(plan[work], config, options.ranks, team.weights_bytes());
+    const BenchCost cost = bench_cost(plan[work], config, options.ranks, team.weights_bytes(), memory.element_bytes);
     figures.push_back(bench_figure(plan[work], cost, limits.median(), seconds[work], words[work]));
   }
   if (options.json) {

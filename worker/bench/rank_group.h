@@ -26,6 +26,7 @@ struct RankMessage {
   int32_t work = 0;           // kTimed: index in the plan
   double value = 0;           // kReady: bytes of the rank's weights; kTimed: seconds; kDone: bytes, most ever resident
   double kv_cache_bytes = 0;  // kReady
+  double element_bytes = 0;   // kReady: of the cache
   double words = 0;           // kTimed: 32-bit words that the rank sent
   double sampler_words = 0;
   char text[480] = {};  // kFailed: one line

@@ -27,6 +27,7 @@ CoreConfig bench_core(const BenchOptions& options, const ModelConfig& config) {
   CoreConfig core;
   core.model_dir = options.model_dir;
   core.dtype = options.dtype;
+  core.kv_cache_dtype = options.kv_cache_dtype;
   core.num_threads = options.threads;
   core.slot_capacity = kBenchSlots;
   core.max_model_len = length;

@@ -28,6 +28,7 @@ void run_rank(const CommunicatorConfig& group, const BenchOptions& options, cons
   RankMessage ready{.kind = RankMessage::kReady};
   ready.value = static_cast<double>(executor->manifest().memory.weights_bytes);
   ready.kv_cache_bytes = static_cast<double>(executor->manifest().memory.kv_cache_bytes);
+  ready.element_bytes = executor->manifest().kv_cache_dtype == "float32" ? 4 : 2;
   say(ready);
   for (char word = gate.wait(); word != kNoMoreWork; word = gate.wait()) {
     const RankSession::Round measured = session.run(plan.at(static_cast<size_t>(word)));
@@ -63,6 +64,7 @@ void RankTeam::wait_ready() {
     group_.next(&rank, &message);
     memory_.weights_bytes += message.value / ranks_;
     memory_.kv_cache_bytes += message.kv_cache_bytes / ranks_;
+    memory_.element_bytes = message.element_bytes;
   }
 }
 

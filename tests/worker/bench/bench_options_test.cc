@@ -28,19 +28,22 @@ TEST(BenchOptions, DefaultsSuitThisMachine) {
   EXPECT_GE(o.threads, 1);
   EXPECT_EQ(o.rounds, 5);
   EXPECT_EQ(o.dtype, ComputeDtype::kAuto);
+  EXPECT_EQ(o.kv_cache_dtype, KvCacheDtype::kAuto);
   EXPECT_FALSE(o.json);
   EXPECT_EQ(o.contents, BenchContents::kAll);
 }
 
 TEST(BenchOptions, EveryFlagIsTaken) {
   const auto parsed = parse({"--model=m", "--nproc", "4", "--threads", "3", "--rounds", "9", "--dtype", "bfloat16",
-                             "--json", "--prompt-logprobs"});
+                             "--kv-cache-dtype", "bfloat16", "--json", "--prompt-logprobs"});
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
   const BenchOptions& o = parsed->options;
   EXPECT_EQ(o.ranks, 4);
   EXPECT_EQ(o.threads, 3);
   EXPECT_EQ(o.rounds, 9);
   EXPECT_EQ(o.dtype, ComputeDtype::kBFloat16);
+  EXPECT_EQ(o.kv_cache_dtype, KvCacheDtype::kBFloat16);
+  EXPECT_EQ(parse({"--model", "m", "--kv-cache-dtype", "float32"})->options.kv_cache_dtype, KvCacheDtype::kFloat32);
   EXPECT_TRUE(o.json);
   EXPECT_EQ(o.contents, BenchContents::kScored);
   EXPECT_EQ(parse({"--model", "m", "--plain"})->options.contents, BenchContents::kPlain);
@@ -56,6 +59,8 @@ TEST(BenchOptions, WhatIsWrongIsNamedInOneLine) {
   EXPECT_EQ(error_of({"--model", "m", "--threads", "0"}), "--threads: expected 1 to 1024, found 0");
   EXPECT_EQ(error_of({"--model", "m", "--rounds", "-1"}), "--rounds: expected 1 to 1000, found -1");
   EXPECT_EQ(error_of({"--model", "m", "--dtype", "int4"}), "--dtype: expected auto, float32 or bfloat16, found 'int4'");
+  EXPECT_EQ(error_of({"--model", "m", "--kv-cache-dtype", "fp8"}),
+            "--kv-cache-dtype: expected auto, float32 or bfloat16, found 'fp8'");
   EXPECT_EQ(error_of({"--model", "m", "--plain", "--prompt-logprobs"}),
             "--plain and --prompt-logprobs: expected one of them, each chooses the work");
   EXPECT_EQ(error_of({"--model", "m", "--paired"}),
@@ -84,9 +89,8 @@ TEST(BenchOptions, HelpFitsAScreenAndNamesEveryFlag) {
   std::istringstream text(help);
   for (std::string line; std::getline(text, line); ++lines) EXPECT_LE(line.size(), 100u) << line;
   EXPECT_LE(lines, 30);
-  for (const char* flag :
-       {"--model", "--nproc", "--threads", "--rounds", "--dtype", "--prompt-logprobs", "--only", "--paired",
-                           "--json", "--help"}) {
+  for (const char* flag : {"--model", "--nproc", "--threads", "--rounds", "--dtype", "--kv-cache-dtype",
+                           "--prompt-logprobs", "--only", "--paired", "--json", "--help"}) {
     EXPECT_NE(help.find(flag), std::string::npos) << flag;
   }
 }

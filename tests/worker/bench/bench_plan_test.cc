@@ -51,7 +51,7 @@ TEST(BenchPlan, EveryScoredPrefillFollowsTheOrdinaryOne) {
     EXPECT_EQ(plan[i].scored, i % 2 == 1);
     EXPECT_EQ(plan[i].tokens, i < 2 ? 128 : i < 4 ? 512 : 2048);
   }
-  const BenchCost ordinary = bench_cost(plan[4], c, 1, 5000), scored = bench_cost(plan[5], c, 1, 5000);
+  const BenchCost ordinary = bench_cost(plan[4], c, 1, 5000, 4), scored = bench_cost(plan[5], c, 1, 5000, 4);
   EXPECT_EQ(scored.flops - ordinary.flops, 2 * 2047.0 * 800) << "the head, once more for each prompt token but one";
   EXPECT_EQ(ordinary.bytes, 4 * 5000 + 2048 * 2 * 3 * 2 * 4 * 2 * 4.0) << "four chunks read the weights";
   EXPECT_EQ(bench_plan(small(), BenchContents::kScored).size(), 4u);
@@ -78,11 +78,11 @@ TEST(BenchPlan, CostsAreThoseOfTheArithmetic) {
   // A layer: q 8x16, k and v 8x8 each, o 16x8, three of 8x16: 768 parameters. Cache: 3 layers, 2 heads, 4 wide, two, 4
   // B.
   const double layers = 3 * 768, head = 800, position = 3 * 2 * 4 * 2 * 4;
-  const BenchCost prefill = bench_cost({.prefill = true, .tokens = 10}, small(), 1, 5000);
+  const BenchCost prefill = bench_cost({.prefill = true, .tokens = 10}, small(), 1, 5000, 4);
   EXPECT_EQ(prefill.bytes, 5000 + 10 * 2 * position);
   EXPECT_EQ(prefill.flops, 2 * (10 * layers + head) + 55 * 4 * 3 * 4 * 4);  // 1 + 2 + ... + 10 keys
 
-  const BenchCost decode = bench_cost({.tokens = 2 * kBenchSteps, .batch = 2}, small(), 1, 5000);
+  const BenchCost decode = bench_cost({.tokens = 2 * kBenchSteps, .batch = 2}, small(), 1, 5000, 4);
   double keys = 0;
   for (int step = 0; step < kBenchSteps; ++step) keys += 2 * (kBenchContext + step + 1);
   EXPECT_EQ(decode.bytes, kBenchSteps * 5000.0 + (keys + 2 * kBenchSteps) * position);
@@ -91,9 +91,10 @@ TEST(BenchPlan, CostsAreThoseOfTheArithmetic) {
 
 TEST(BenchPlan, ReplicatedHeadsAreReadByEveryRank) {
   const BenchWork work{.prefill = true, .tokens = 1};
-  const double one = bench_cost(work, small(), 1, 0).bytes;
-  EXPECT_EQ(bench_cost(work, small(), 2, 0).bytes, one);
-  EXPECT_EQ(bench_cost(work, small(), 4, 0).bytes, 2 * one);
+  const double one = bench_cost(work, small(), 1, 0, 4).bytes;
+  EXPECT_EQ(bench_cost(work, small(), 2, 0, 4).bytes, one);
+  EXPECT_EQ(bench_cost(work, small(), 4, 0, 4).bytes, 2 * one);
+  EXPECT_EQ(bench_cost(work, small(), 1, 0, 2).bytes, one / 2) << "in BF16";
 }
 
 TEST(BenchReport, FiguresAreMediansAndShares) {
