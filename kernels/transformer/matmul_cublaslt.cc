@@ -6,7 +6,7 @@
 // a segment alone, never from the columns or the rank, and does not split k: between tensor-parallel degrees the bits
 // are the same as far as an algorithm keeps one order for all tiles, which tests/gpu holds it to.
 //
-// The height is what a decode can afford: at kBf16Rows a product in BF16 still waits for memory, not for tensor cores.
+// The height is what a decode can afford: at kHalfRows a product in 16 bits still waits for memory, not for tensor cores.
 // An algorithm is chosen, and held against each matrix it is for, when that matrix is loaded; while a graph is captured
 // products are only enqueued.
 #include <cublasLt.h>
@@ -24,7 +24,7 @@
 namespace helios {
 namespace {
 
-constexpr int64_t kBf16Rows = 128, kFloatRows = 32;
+constexpr int64_t kHalfRows = 128, kFloatRows = 32;
 constexpr int64_t kPlanColumns = 4096;  // what an algorithm is chosen for
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr uint32_t kAlignment = 16;  // bytes, of all that the library reads and writes
@@ -35,7 +35,10 @@ void check(cublasStatus_t status, const char* what) {
   throw std::runtime_error(std::string("cuBLASLt cannot ") + what + ": " + cublasLtGetStatusString(status));
 }
 
-cudaDataType_t type_of(DType dtype) { return dtype == DType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type_of(DType dtype) {
+  if (dtype == DType::kBFloat16) return CUDA_R_16BF;
+  return dtype == DType::kFloat16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 /// A row-major [rows, columns] matrix, `batches` of them one after another; the library sees its transpose.
 class Layout {
@@ -68,7 +71,7 @@ class Problem {
       : weights_(type_of(dtype), columns, k, segments),
         staged_(type_of(dtype), rows, k, segments),
         products_(CUDA_R_32F, rows, columns, segments) {
-    // FP32 weights are multiplied in FP32, never in TF32.
+    // FP32 weights are multiplied in FP32, never in TF32; 16-bit products are exact in FP32, where they are added.
     check(cublasLtMatmulDescCreate(
               &operation_, dtype == DType::kFloat32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "describe a product");
@@ -145,7 +148,7 @@ class CublasLt final : public MatmulLibrary {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  int64_t rows(DType weights) const override { return weights == DType::kBFloat16 ? kBf16Rows : kFloatRows; }
+  int64_t rows(DType weights) const override { return weights == DType::kFloat32 ? kFloatRows : kHalfRows; }
   size_t workspace_bytes() const override { return kWorkspaceBytes; }
 
   void prepare(const RowsView& w, int64_t rows) override {

@@ -20,13 +20,14 @@ MatmulLibrary& library_of(const PackedMatrix& w) { return *static_cast<MatmulLib
 
 /// Parts of the scratch, in this order.
 struct ScratchBytes {
-  int64_t staged, products, workspace;
+  int64_t staged, exponents, products, workspace;
   ScratchBytes(const RowsView& w, const MatmulLibrary& library)
       : staged(
             aligned(library.rows(w.dtype) * w.num_segments * w.segment_k * static_cast<int64_t>(dtype_bytes(w.dtype)))),
+        exponents(aligned(library.rows(w.dtype) * w.num_segments * static_cast<int64_t>(sizeof(int32_t)))),
         products(aligned(library.rows(w.dtype) * w.num_segments * w.padded_n * static_cast<int64_t>(sizeof(float)))),
         workspace(static_cast<int64_t>(library.workspace_bytes())) {}
-  int64_t total() const { return kScratchAlignment + staged + products + workspace; }
+  int64_t total() const { return kScratchAlignment + staged + exponents + products + workspace; }
   static int64_t aligned(int64_t bytes) {
     return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
   }
@@ -38,7 +39,7 @@ int64_t product_rows(const MatmulLibrary& library, DType weights, int pieces) {
 }
 
 int pieces_of(const MatmulArgs& args, DType weights) {
-  return weights == DType::kBFloat16 && args.x_rounded_to != DType::kBFloat16 ? kMostPieces : 1;
+  return weights == DType::kFloat32 || args.x_rounded_to == weights ? 1 : kMostPieces;
 }
 
 }  // namespace
@@ -58,8 +59,9 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
   MatmulLibrary& library = library_of(*args.w);
   const ScratchBytes bytes(w, library);
   auto* const staged = reinterpret_cast<std::byte*>(ScratchBytes::aligned(reinterpret_cast<int64_t>(scratch)));
-  auto* const products = reinterpret_cast<float*>(staged + bytes.staged);
-  auto* const workspace = staged + bytes.staged + bytes.products;
+  auto* const exponents = reinterpret_cast<int32_t*>(staged + bytes.staged);
+  auto* const products = reinterpret_cast<float*>(staged + bytes.staged + bytes.exponents);
+  auto* const workspace = staged + bytes.staged + bytes.exponents + bytes.products;
   const int pieces = pieces_of(args, w.dtype);
   const int64_t block = product_rows(library, w.dtype, pieces) / pieces;
   for (int64_t first = 0; first < args.max_rows; first += block) {
@@ -72,7 +74,8 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
                   .padded_rows = block,
                   .w = w,
                   .pieces = pieces,
-                  .staged = staged},
+                  .staged = staged,
+                  .exponents = exponents},
                  on);
     library.multiply(w, staged, pieces * block, products, workspace, on.stream());
     finish_products({.products = products,
@@ -82,6 +85,7 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
                      .padded_rows = block,
                      .w = w,
                      .pieces = pieces,
+                     .exponents = exponents,
                      .bias = args.bias,
                      .out = args.out + first * args.out_stride,
                      .out_stride = args.out_stride},

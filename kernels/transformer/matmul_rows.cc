@@ -32,6 +32,8 @@ void convert(const SourceRow& row, int64_t begin, int64_t end, DType stored, std
     const float value = row.value(i);
     if (stored == DType::kBFloat16) {
       reinterpret_cast<uint16_t*>(to)[i - begin] = float_to_bf16(value);
+    } else if (stored == DType::kFloat16) {
+      reinterpret_cast<uint16_t*>(to)[i - begin] = float_to_f16(value);
     } else {
       reinterpret_cast<float*>(to)[i - begin] = value;
     }
@@ -41,7 +43,7 @@ void convert(const SourceRow& row, int64_t begin, int64_t end, DType stored, std
 }  // namespace
 
 bool PackedMatrix::holds_eight_bits() { return false; }
-bool PackedMatrix::holds_float16() { return false; }
+bool PackedMatrix::holds_float16() { return true; }
 
 RowsView MatmulRows::view(const PackedMatrix& matrix) {
   RowsView view;

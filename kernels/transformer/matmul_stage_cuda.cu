@@ -1,6 +1,6 @@
-// Before and after a library's matrix product. One block a row and a range of its elements; neighbouring lanes read and
-// write neighbouring elements. Bytes: stage 4 + 2 * pieces an input element; finish 4 * segments * pieces + 4 an
-// output.
+// Before and after a library's matrix product. One block a row and a range of its elements, or all of a row's segment
+// where that has a scale; neighbouring lanes read and write neighbouring elements. Bytes: stage 4 + 2 * pieces an input
+// element; finish 4 * segments * pieces + 4 an output.
 #include "common/base/check.h"
 #include "kernels/base/block_reduce.cuh"
 #include "kernels/base/dtype.h"
@@ -23,6 +23,10 @@ __global__ void stage_inputs_kernel(StageInputsArgs a) {
       static_cast<float*>(a.staged)[at] = rest;
       continue;
     }
+    if (a.w.dtype == DType::kFloat16) {  // which x holds, or what it is rounded to
+      static_cast<uint16_t*>(a.staged)[at] = float_to_f16(rest);
+      continue;
+    }
     // Cut, not rounded, where more pieces follow: nothing overflows, and each difference is exact. Infinity and NaN are
     // whole in the first piece.
     const bool finite = (__float_as_uint(rest) & 0x7f800000u) != 0x7f800000u;
@@ -33,19 +37,48 @@ __global__ void stage_inputs_kernel(StageInputsArgs a) {
   }
 }
 
+// Grid: padded rows, segments. A block reads its row's part twice, the second time from the cache.
+__global__ void stage_scaled_kernel(StageInputsArgs a) {
+  __shared__ float part[kBlockWarps];
+  const int64_t row = blockIdx.x, segment = blockIdx.y;
+  const int64_t begin = a.w.segments[segment], width = a.w.segments[segment + 1] - begin;
+  const bool live = row < a.rows && a.first_row + row < *a.num_rows;
+  const float* x = a.x + row * a.x_stride + begin;
+  float largest = 0.0f;
+  for (int64_t i = threadIdx.x; live && i < width; i += kBlockThreads) {
+    const float magnitude = fabsf(x[i]);
+    if (magnitude < INFINITY) largest = fmaxf(largest, magnitude);  // nor is NaN
+  }
+  largest = block_reduce(largest, part, MaxOp{});
+  const int exponent = largest > 0.0f ? kF16Exponent - ilogbf(largest) : 0;
+  if (threadIdx.x == 0) a.exponents[segment * a.padded_rows + row] = exponent;
+  for (int64_t i = threadIdx.x; i < a.w.segment_k; i += kBlockThreads) {
+    float rest = live && i < width ? x[i] : 0.0f;
+    const bool finite = fabsf(rest) < INFINITY;  // else it is whole in the first piece
+    if (finite) rest = ldexpf(rest, exponent);
+    for (int piece = 0; piece < a.pieces; ++piece) {
+      const uint16_t bits = float_to_f16(rest);
+      static_cast<uint16_t*>(a.staged)[((segment * a.pieces + piece) * a.padded_rows + row) * a.w.segment_k + i] = bits;
+      rest = finite ? (rest - f16_to_float(bits)) * (1 << kF16PieceBits) : 0.0f;  // exact, both
+    }
+  }
+}
+
 // Grid: rows, blocks of n.
 template <int kSegments>
 __global__ void finish_products_kernel(FinishProductsArgs a) {
   const int64_t row = blockIdx.x, column = static_cast<int64_t>(blockIdx.y) * kBlockThreads + threadIdx.x;
   if (a.first_row + row >= *a.num_rows || column >= a.w.n) return;
+  const bool scaled = scales_pieces(a.w.dtype, a.pieces);
+  const float unit = scaled ? 1.0f / (1 << kF16PieceBits) : 1.0f;
   float level[kSegments];
 #pragma unroll
   for (int s = 0; s < kSegments; ++s) {
     const int64_t piece_words = a.padded_rows * a.w.padded_n;
     const float* products = a.products + s * a.pieces * piece_words + row * a.w.padded_n + column;
     float sum = products[(a.pieces - 1) * piece_words];
-    for (int piece = a.pieces - 2; piece >= 0; --piece) sum = products[piece * piece_words] + sum;
-    level[s] = sum;
+    for (int piece = a.pieces - 2; piece >= 0; --piece) sum = products[piece * piece_words] + sum * unit;
+    level[s] = scaled ? ldexpf(sum, -a.exponents[s * a.padded_rows + row]) : sum;
   }
 #pragma unroll
   for (int width = kSegments; width > 1; width /= 2) {
@@ -69,9 +102,15 @@ void stage_inputs(const StageInputsArgs& args, const Launcher& on) {
   HELIOS_CHECK(args.pieces >= 1 && args.pieces <= kMostPieces, args.pieces);
   HELIOS_CHECK(args.rows <= args.padded_rows, args.rows, args.padded_rows);
   if (args.rows == 0 || args.w.segment_k == 0) return;
+  const auto stream = static_cast<simt::Stream>(on.stream());
+  if (scales_pieces(args.w.dtype, args.pieces)) {
+    HELIOS_CHECK(args.exponents != nullptr);
+    const dim3 rows(static_cast<unsigned>(args.padded_rows), static_cast<unsigned>(args.w.num_segments));
+    return simt::launch(stage_scaled_kernel, rows, dim3(kBlockThreads), 0, stream, args);
+  }
   const dim3 grid(static_cast<unsigned>(args.padded_rows), blocks_for(args.w.segment_k),
                   static_cast<unsigned>(args.w.num_segments));
-  simt::launch(stage_inputs_kernel, grid, dim3(kBlockThreads), 0, static_cast<simt::Stream>(on.stream()), args);
+  simt::launch(stage_inputs_kernel, grid, dim3(kBlockThreads), 0, stream, args);
 }
 
 void finish_products(const FinishProductsArgs& args, const Launcher& on) {

@@ -13,7 +13,6 @@ namespace {
 using testing::count_of;
 using testing::GuardedFloats;
 using testing::HostStore;
-using testing::random_bf16_floats;
 using testing::random_floats;
 
 constexpr uint16_t kUntouched = 0x7fc1;
@@ -92,6 +91,77 @@ TEST(MatmulStage, ThreeBf16PiecesAreTheInputAndPaddingIsZero) {
   }
 }
 
+/// x as three F16 pieces of one row and segment stand for it.
+double joined(const uint16_t* first, int64_t piece_elements, int exponent) {
+  double value = 0.0;
+  for (int p = 2; p >= 0; --p) value = value * 0x1p-11 + f16_to_float(first[p * piece_elements]);
+  return std::ldexp(value, -exponent);
+}
+
+TEST(MatmulStage, ThreeScaledF16PiecesAreTheInputDownToItsSmallestParts) {
+  ThreadPool pool(1);
+  const int64_t n = 3, k = 600, rows = 9, padded_rows = 10, live = 8;
+  const std::vector<int64_t> segments = {0, 290, 600};
+  const PackedMatrix matrix = pack(random_floats(n * k, 1), n, k, segments, DType::kFloat16, pool);
+  const RowsView w = MatmulRows::view(matrix);
+  std::vector<float> x = random_floats(rows * k, 2);
+  const float denormal = std::numeric_limits<float>::denorm_min(), most = std::numeric_limits<float>::max();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (int64_t i = 0; i < k; ++i) {
+    x[1 * k + i] *= std::ldexp(1.0f, static_cast<int>(i * 7919 % 253) - 126);  // 1e-38 to 1e38 in one row
+    x[2 * k + i] = 0.0f;
+    x[3 * k + i] = static_cast<float>(i % 5) * denormal;
+    x[4 * k + i] = i % 3 == 0 ? -most : x[4 * k + i];
+  }
+  x[2 * k + 599] = -0.0f;
+  x[5 * k + 10] = infinity, x[5 * k + 500] = -infinity;
+  x[6 * k + 289] = std::bit_cast<float>(0x7f800001u);
+  const int64_t piece_elements = padded_rows * w.segment_k;
+  std::vector<uint16_t> staged(static_cast<size_t>(2 * 3 * piece_elements) + 8, kUntouched);
+  std::vector<int32_t> exponents(2 * padded_rows + 4, -12345);
+  stage_inputs({.x = x.data(),
+                .x_stride = k,
+                .num_rows = count_of(live),
+                .rows = rows,
+                .padded_rows = padded_rows,
+                .w = w,
+                .pieces = 3,
+                .staged = staged.data(),
+                .exponents = exponents.data()},
+               pool);
+  for (int64_t s = 0; s < 2; ++s) {
+    for (int64_t r = 0; r < padded_rows; ++r) {
+      const int exponent = exponents[static_cast<size_t>(s * padded_rows + r)];
+      const auto inside = [&](int64_t i) { return r < live && segments[s] + i < segments[s + 1]; };
+      double largest = 0.0;
+      for (int64_t i = 0; inside(i); ++i) {
+        const float value = x[static_cast<size_t>(r * k + segments[s] + i)];
+        if (std::isfinite(value)) largest = std::max(largest, std::fabs(static_cast<double>(value)));
+      }
+      const double scaled = std::ldexp(largest, exponent);
+      if (largest > 0.0) {
+        ASSERT_TRUE(scaled >= 0x1p14 && scaled < 0x1p15) << s << " " << r << " " << scaled;
+      } else {
+        ASSERT_EQ(exponent, 0) << s << " " << r;
+      }
+      for (int64_t i = 0; i < w.segment_k; ++i) {
+        const uint16_t* first = &staged[static_cast<size_t>((s * 3 * padded_rows + r) * w.segment_k + i)];
+        const float want = inside(i) ? x[static_cast<size_t>(r * k + segments[s] + i)] : 0.0f;
+        if (!std::isfinite(want)) {
+          const float whole = f16_to_float(*first);
+          ASSERT_TRUE(std::isnan(want) ? std::isnan(whole) : whole == want) << s << " " << r << " " << i;
+          continue;
+        }
+        const double got = joined(first, piece_elements, exponent);
+        const double allowed = std::fabs(want) >= largest * 0x1p-37 ? 0.0 : largest * 0x1p-60;
+        ASSERT_LE(std::fabs(got - want), allowed) << s << " " << r << " " << i << ": " << want;
+      }
+    }
+  }
+  for (size_t i = staged.size() - 8; i < staged.size(); ++i) ASSERT_EQ(staged[i], kUntouched) << "past the end";
+  for (size_t i = exponents.size() - 4; i < exponents.size(); ++i) ASSERT_EQ(exponents[i], -12345) << "past the end";
+}
+
 struct Case {
   DType dtype;
   int64_t n, k;
@@ -106,28 +176,42 @@ TEST(MatmulStage, AroundALibraryItMeetsFloat64) {
       {DType::kBFloat16, 300, 20, {0, 5, 10, 15, 20}, 3},
       {DType::kBFloat16, 16, 43, {0, 5, 10, 16, 21, 26, 32, 37, 43}, 3},
       {DType::kBFloat16, 5, 300, {0, 150, 300}, 1},
+      {DType::kFloat16, 37, 43, {0, 43}, 3},
+      {DType::kFloat16, 9, 300, {0, 150, 300}, 3},
+      {DType::kFloat16, 20, 300, {0, 0, 300, 300, 300}, 3},
+      {DType::kFloat16, 16, 43, {0, 5, 10, 16, 21, 26, 32, 37, 43}, 3},
+      {DType::kFloat16, 8, 35, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 35}, 3},
+      {DType::kFloat16, 5, 300, {0, 150, 300}, 1},
       {DType::kFloat32, 9, 300, {0, 0, 300, 300, 300}, 1},
       {DType::kFloat32, 8, 35, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 35}, 1},
   };
   for (const Case& c : cases) {
-    const bool bf16 = c.dtype == DType::kBFloat16, rounded = bf16 && c.pieces == 1;
+    const bool rounded = c.dtype != DType::kFloat32 && c.pieces == 1, wide = c.dtype == DType::kFloat16 && !rounded;
     const int64_t rows = 6, padded_rows = 8, live = 5, first_row = 2, x_stride = c.k + 3, out_stride = c.n + 2;
-    const std::vector<float> weights = bf16 ? random_bf16_floats(c.n * c.k, 3) : random_floats(c.n * c.k, 3);
-    const std::vector<float> x = rounded ? random_bf16_floats(rows * x_stride, 4) : random_floats(rows * x_stride, 4);
+    std::vector<float> weights = random_floats(c.n * c.k, 3), x = random_floats(rows * x_stride, 4);
+    for (float& value : weights) value = round_to_dtype(c.dtype, value);
+    for (float& value : x) value = rounded ? round_to_dtype(c.dtype, value) : value;
+    for (int64_t i = 0; wide && i < x_stride; ++i) {  // 1e-30 to 1e30 in a row, subnormals in another, zeros
+      x[1 * x_stride + i] *= std::ldexp(1.0f, static_cast<int>(i * 7919 % 201) - 100);
+      x[2 * x_stride + i] *= 0x1p-135f;
+      x[3 * x_stride + i] = 0.0f;
+    }
     const std::vector<float> bias = random_floats(c.n, 5);
     const PackedMatrix matrix = pack(weights, c.n, c.k, c.segments, c.dtype, pool);
     const RowsView w = MatmulRows::view(matrix);
     AlignedBuffer staged(static_cast<size_t>(w.num_segments * c.pieces * padded_rows * w.segment_k) *
                          dtype_bytes(c.dtype));
     GuardedFloats products(w.num_segments * c.pieces * padded_rows * w.padded_n);
+    std::vector<int32_t> exponents(static_cast<size_t>(w.num_segments * padded_rows));
     for (const bool with_bias : {false, true}) {
       GuardedFloats out(rows * out_stride);
       stage_inputs(
-          {x.data(), x_stride, count_of(first_row + live), first_row, rows, padded_rows, w, c.pieces, staged.data()},
+          {x.data(), x_stride, count_of(first_row + live), first_row, rows, padded_rows, w, c.pieces, staged.data(),
+           exponents.data()},
           pool);
       multiply(w, staged.data(), c.pieces * padded_rows, products.data());
       finish_products({products.data(), count_of(first_row + live), first_row, rows, padded_rows, w, c.pieces,
-                       with_bias ? bias.data() : nullptr, out.data(), out_stride},
+                       exponents.data(), with_bias ? bias.data() : nullptr, out.data(), out_stride},
                       pool);
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t column = 0; column < out_stride; ++column) {
@@ -135,17 +219,51 @@ TEST(MatmulStage, AroundALibraryItMeetsFloat64) {
             ASSERT_EQ(out[r * out_stride + column], -77.0f) << "written where no row of the step is";
             continue;
           }
-          double sum = with_bias ? bias[column] : 0.0, size = std::fabs(sum);
+          double sum = with_bias ? bias[column] : 0.0, size = std::fabs(sum), largest = 0.0, weight = 0.0;
           for (int64_t i = 0; i < c.k; ++i) {
             const double term = static_cast<double>(x[r * x_stride + i]) * weights[column * c.k + i];
             sum += term, size += std::fabs(term);
+            largest = std::max(largest, std::fabs(static_cast<double>(x[r * x_stride + i])));
+            weight += std::fabs(weights[column * c.k + i]);
           }
-          const double tolerance = (2 * std::sqrt(static_cast<double>(c.k)) + 4) * 0x1p-24 * size;
+          double tolerance = (2 * std::sqrt(static_cast<double>(c.k)) + 4) * 0x1p-24 * size;
+          // What is lost of elements far below the row's largest; and FP32's own smallest number, a segment.
+          if (wide) tolerance += largest * weight * 0x1p-60 + w.num_segments * 0x1p-149;
           ASSERT_NEAR(out[r * out_stride + column], sum, tolerance) << c.k << " row " << r << " column " << column;
         }
       }
     }
   }
+}
+
+// As in FP32: what is not finite stays so, in its own row, whatever the others of the row are.
+TEST(MatmulStage, F16PiecesOfInfinityAndNanGiveNoFiniteNumber) {
+  ThreadPool pool(1);
+  const float infinity = std::numeric_limits<float>::infinity(), most = std::numeric_limits<float>::max();
+  const int64_t k = 4, rows = 6;
+  const std::vector<int64_t> segments = {0, 2, 4};
+  const PackedMatrix matrix = pack({2.0f, 1.0f, 0.0f, 65504.0f}, 1, k, segments, DType::kFloat16, pool);
+  const RowsView w = MatmulRows::view(matrix);
+  std::vector<float> x(rows * k, 1.0f);
+  x[0] = infinity;
+  x[1 * k] = 1e-30f, x[1 * k + 1] = -infinity;
+  x[2 * k] = infinity, x[2 * k + 1] = -infinity;
+  x[3 * k + 2] = infinity;
+  x[4 * k] = 1e30f, x[4 * k + 1] = std::numeric_limits<float>::quiet_NaN();
+  x[5 * k + 3] = most;
+  std::vector<uint16_t> staged(static_cast<size_t>(2 * 3 * rows * w.segment_k));
+  std::vector<float> products(static_cast<size_t>(2 * 3 * rows * w.padded_n)), out(rows);
+  std::vector<int32_t> exponents(2 * rows);
+  stage_inputs({x.data(), k, count_of(rows), 0, rows, rows, w, 3, staged.data(), exponents.data()}, pool);
+  multiply(w, staged.data(), 3 * rows, products.data());
+  finish_products({products.data(), count_of(rows), 0, rows, rows, w, 3, exponents.data(), nullptr, out.data(), 1},
+                  pool);
+  EXPECT_EQ(out[0], infinity);
+  EXPECT_EQ(out[1], -infinity);
+  EXPECT_TRUE(std::isnan(out[2]));
+  EXPECT_TRUE(std::isnan(out[3])) << "infinity times zero";
+  EXPECT_TRUE(std::isnan(out[4]));
+  EXPECT_EQ(out[5], infinity) << "a product beyond FP32";
 }
 
 // The tree over segments, not a running sum.
@@ -158,7 +276,7 @@ TEST(MatmulStage, SegmentsAddAsATree) {
   const float parts[] = {1.0f, 0x1p-24f, 0x1p-24f, 0x1p-25f};
   for (int64_t s = 0; s < 4; ++s) products[static_cast<size_t>(s * w.padded_n)] = parts[s];
   float out = 0.0f;
-  finish_products({products.data(), count_of(1), 0, 1, 1, w, 1, nullptr, &out, 1}, pool);
+  finish_products({products.data(), count_of(1), 0, 1, 1, w, 1, nullptr, nullptr, &out, 1}, pool);
   EXPECT_EQ(out, (parts[0] + parts[1]) + (parts[2] + parts[3]));
   EXPECT_NE(out, ((parts[0] + parts[1]) + parts[2]) + parts[3]);
 }

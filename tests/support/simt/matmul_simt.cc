@@ -13,7 +13,7 @@
 namespace helios {
 namespace {
 
-constexpr int64_t kBf16Rows = 12, kFloatRows = 4;
+constexpr int64_t kHalfRows = 12, kFloatRows = 4;
 
 void multiply_row(const RowsView& w, int64_t segment, const void* staged, int64_t row, float* out) {
   const int64_t x = row * w.segment_k, weights = segment * w.segment_elements();
@@ -29,7 +29,7 @@ void multiply_row(const RowsView& w, int64_t segment, const void* staged, int64_
 
 class PlainLoops final : public MatmulLibrary {
  public:
-  int64_t rows(DType weights) const override { return weights == DType::kBFloat16 ? kBf16Rows : kFloatRows; }
+  int64_t rows(DType weights) const override { return weights == DType::kFloat32 ? kFloatRows : kHalfRows; }
   size_t workspace_bytes() const override { return 0; }
   void prepare(const RowsView& w, int64_t rows) override { prepared_.insert({w.dtype, w.padded_n, w.segment_k, rows}); }
   void multiply(const RowsView& w, const void* staged, int64_t rows, float* products, void*, void* stream) override {
