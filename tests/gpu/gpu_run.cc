@@ -63,6 +63,7 @@ RankDevice join(Communicator& hosts) {
     setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     setenv("NCCL_IB_DISABLE", "1", 1);
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);  // since NCCL 2.30; before that the names above may do
   }
   RankDevice out{.device = {.backend = cuda::make_backend(rank % devices, kHostThreads)}};
   out.device.compute = out.device.backend->make_stream("compute");
@@ -214,22 +215,40 @@ void reduction_figures(Device& device, Communicator& group) {
   figure("reduction, GB/s of logits read once", "%.0f", bytes / reduced / 1e9);
 }
 
+/// How a model is run: what its products and its cache hold. Of the later ones only what they change is measured.
+struct Setting {
+  const char* name;
+  ComputeDtype dtype;
+  KvCacheDtype cache;
+  bool prefill, sampled;
+};
+constexpr Setting kSettings[] = {
+    {"", ComputeDtype::kAuto, KvCacheDtype::kFloat32, true, true},
+    {", BF16 cache", ComputeDtype::kAuto, KvCacheDtype::kBFloat16, true, false},  // attention by tensor cores
+    {", BF16 inputs and cache", ComputeDtype::kBFloat16, KvCacheDtype::kBFloat16, true, false},
+    {", F16 inputs, BF16 cache", ComputeDtype::kFloat16, KvCacheDtype::kBFloat16, true, false},
+};
+
 /// The median round of each piece of work.
-void model_figures(const std::string& model_dir, RankDevice& at) {
+void model_figures(const std::string& model_dir, const Setting& setting, RankDevice at) {
   const ModelConfig config = read_model_config(model_dir);
   BenchOptions options;
   options.model_dir = model_dir;
   options.threads = kHostThreads;
+  options.dtype = setting.dtype;
+  options.kv_cache_dtype = setting.cache;
   const auto executor = Executor::prepare(bench_core(options, config), std::move(at.device), *at.group, nullptr);
   RankSession session(*executor, Rank(0));
   double plain = 0.0;
   for (const BenchWork& work : bench_plan(config)) {
+    if ((work.prefill && !setting.prefill) || (work.sampled && !setting.sampled)) continue;
     std::vector<double> seconds;
     for (int round = 0; round < 6; ++round) seconds.push_back(session.run(work).seconds);
     std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
     const double rate = work.tokens / seconds[seconds.size() / 2];
     std::string name =
         work.prefill ? "prefill " + std::to_string(work.tokens) : "decode x" + std::to_string(work.batch);
+    name += setting.name;
     if (work.logprobs > 0) name += ", 20 logprobs";
     if (work.sampled) name += ", sampled";
     figure((name + ", tokens/s").c_str(), "%.0f", rate);
@@ -245,7 +264,9 @@ int run(const std::string& model_dir, int world, const std::string& what) {
     RankDevice at = join(*hosts);
     if (what == "figures") {
       reduction_figures(at.device, *at.group);
-      if (!kEmulated) model_figures(model_dir, at);  // minutes there; helios-bench measures by the same session
+      for (const Setting& setting : kSettings) {
+        if (!kEmulated) model_figures(model_dir, setting, join(*hosts));  // minutes there; helios-bench has the session
+      }
     } else {
       const auto executor = Executor::prepare(bits_core(model_dir), std::move(at.device), *at.group, nullptr);
       const uint64_t digest = run_bits(*executor, Rank(rank));
