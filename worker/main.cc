@@ -33,9 +33,10 @@ Result<PrepareCore> core_maker(const WorkerConfig& config) {
   const Result<int> devices = (*module)->probe();
   if (!devices.ok()) return devices.error();
   if (config.local_rank >= *devices) {
-    return Error{Errc::kUnavailable, fmt::format("rank {} is number {} of this host and takes the device of that "
-                                                 "number, but there are {}",
-                                                 config.rank.value, config.local_rank, *devices)};
+    return Error{Errc::kUnavailable,
+                 fmt::format("rank {} is number {} of this host and takes the device of that number, but it sees {}; "
+                             "where each rank sees a device of its own, give --local-rank 0",
+                             config.rank.value, config.local_rank, *devices)};
   }
   return PrepareCore([&config, cuda = *module](Communicator& hosts, const std::function<void(double)>& progress) {
     return cuda->prepare(config.core, config.local_rank, hosts, config.collective_timeout, progress);
