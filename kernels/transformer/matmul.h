@@ -54,9 +54,12 @@ class PackedMatrix {
   /// one segment. The number of segments is a power of two; segments may be empty.
   /// `stored`: kFloat32 or kBFloat16 (rounded to nearest even where the source is wider; quantised weights times their
   /// scales), or, where holds_eight_bits(), the 8-bit type of all parts, whose scale_columns and row_stride are equal.
+  /// `longest_segment`: of the whole matrix, whose other segments may be other ranks'; 0: the longest of these. A device
+  /// whose library multiplies segments of one length takes that one, or the library could choose otherwise on each rank.
   /// Throws what the store throws.
   static PackedMatrix pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
-                           std::span<const int64_t> segments, DType stored, WeightStore& store);
+                           std::span<const int64_t> segments, DType stored, WeightStore& store,
+                           int64_t longest_segment = 0);
 
   /// Whether this device multiplies 8-bit weights.
   static bool holds_eight_bits();
@@ -75,6 +78,7 @@ class PackedMatrix {
   DType dtype_ = DType::kFloat32;
   int64_t panel_width_ = 0;  // columns of a panel, by the vector width in use; 0: rows
   std::vector<int64_t> segments_{0, 0};
+  int64_t longest_segment_ = 0;
   int64_t scale_rows_ = 0;   // scales of a column; 0: no scales
   int64_t scale_block_ = 0;  // of k; 0: one scale for all of it
   int64_t scale_phase_ = 0;  // of the first column within its block

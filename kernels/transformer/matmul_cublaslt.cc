@@ -3,8 +3,9 @@
 // A library may compute a row otherwise in a product of another height. So every product has the same number of rows,
 // in every graph, for decode, prefill and prompt scoring alike: a matrix is multiplied by one kernel in one shape, and
 // all that varies is where in the block a row lies (X1). The algorithm follows from the weights' type and the length of
-// a segment alone, never from the columns or the rank, and does not split k: between tensor-parallel degrees the bits
-// are the same as far as an algorithm keeps one order for all tiles, which tests/gpu holds it to.
+// the longest segment on any rank alone, never from the columns or the rank, and does not split k: between
+// tensor-parallel degrees the bits are the same as far as an algorithm keeps one order for all tiles, which tests/gpu
+// holds it to.
 //
 // The height is what a decode can afford: at kHalfRows a product in 16 bits still waits for memory, not for tensor cores.
 // An algorithm is chosen, and held against each matrix it is for, when that matrix is loaded; while a graph is captured

@@ -198,7 +198,7 @@ bool PackedMatrix::holds_eight_bits() { return true; }
 bool PackedMatrix::holds_float16() { return false; }
 
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
-                                std::span<const int64_t> segments, DType stored, WeightStore& store) {
+                                std::span<const int64_t> segments, DType stored, WeightStore& store, int64_t) {
   check_packing(k_begin, k_end, segments, stored, kMaxSegments);
   const std::vector<SourceRow> rows = source_rows(parts);
   const auto n = static_cast<int64_t>(rows.size());

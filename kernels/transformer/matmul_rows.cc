@@ -51,7 +51,8 @@ RowsView MatmulRows::view(const PackedMatrix& matrix) {
   view.k = matrix.k_;
   view.padded_n = round_up(matrix.n_);
   view.num_segments = static_cast<int32_t>(matrix.segments_.size()) - 1;
-  view.segment_k = kRowsPadding;  // of zeros where there is no column at all: a library multiplies something
+  // At least so many zeros where there is no column at all: a library multiplies something.
+  view.segment_k = std::max(kRowsPadding, round_up(matrix.longest_segment_));
   std::copy(matrix.segments_.begin(), matrix.segments_.end(), view.segments.begin());
   for (int32_t s = 0; s < view.num_segments; ++s) {
     view.segment_k = std::max(view.segment_k, round_up(view.segments[s + 1] - view.segments[s]));
@@ -62,7 +63,8 @@ RowsView MatmulRows::view(const PackedMatrix& matrix) {
 }
 
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
-                                std::span<const int64_t> segments, DType stored, WeightStore& store) {
+                                std::span<const int64_t> segments, DType stored, WeightStore& store,
+                                int64_t longest_segment) {
   check_packing(k_begin, k_end, segments, stored, kRowsMaxSegments);
   HELIOS_CHECK(!is_eight_bit(stored));
   const std::vector<SourceRow> rows = source_rows(parts);
@@ -71,6 +73,7 @@ PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_beg
   matrix.k_ = k_end - k_begin;
   matrix.dtype_ = stored;
   matrix.segments_.assign(segments.begin(), segments.end());
+  matrix.longest_segment_ = longest_segment;
   if (!store.matmul_handle) store.matmul_handle = make_matmul_handle();
   matrix.handle_ = store.matmul_handle;
   const RowsView view = MatmulRows::view(matrix);

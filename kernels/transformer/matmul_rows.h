@@ -16,7 +16,7 @@ inline constexpr int64_t kRowsPadding = 8;  // elements
 struct RowsView {
   int64_t n = 0, k = 0;
   int64_t padded_n = 0;   // rows of a segment
-  int64_t segment_k = 0;  // elements of such a row: the longest segment, padded
+  int64_t segment_k = 0;  // elements of such a row: the longest segment on any rank, padded
   int32_t num_segments = 0;
   std::array<int64_t, kRowsMaxSegments + 1> segments{};  // boundaries along k
   DType dtype = DType::kFloat32;

@@ -4,6 +4,7 @@
 // sum (X1). Cuts may be uneven and shards empty: a rank can own no head at all.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct RankShape {
   // Boundaries of the rank's segments, relative to its first column, for the row-parallel products.
   std::vector<int64_t> o_segments;
   std::vector<int64_t> down_segments;
+  int64_t longest_o_segment = 0, longest_down_segment = 0;  // of all eight
 
   int num_q() const { return static_cast<int>(q_heads.size()); }
   int num_kv() const { return static_cast<int>(kv_heads.size()); }
@@ -43,6 +45,11 @@ inline RankShape rank_shape(const ModelConfig& config, Rank rank, int world) {
     const auto segment = static_cast<int>(i);
     s.o_segments.push_back((even_segment(config.num_heads, segment).begin - s.q_heads.begin) * config.head_dim);
     s.down_segments.push_back(even_segment(config.inner, segment).begin - s.inner.begin);
+  }
+  for (int segment = 0; segment < kCanonicalSegments; ++segment) {
+    const int64_t heads = even_segment(config.num_heads, segment).size();
+    s.longest_o_segment = std::max(s.longest_o_segment, heads * config.head_dim);
+    s.longest_down_segment = std::max(s.longest_down_segment, even_segment(config.inner, segment).size());
   }
   s.o_segments.push_back(s.q_heads.size() * config.head_dim);
   s.down_segments.push_back(s.inner.size());

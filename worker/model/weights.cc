@@ -156,7 +156,8 @@ class Loader {
 
   /// Stacks the slices and takes `columns` of each. Nothing is packed when either is empty. Quantised slices stay as
   /// they are where all are alike.
-  PackedMatrix matrix(const std::vector<Slice>& slices, Range columns, const std::vector<int64_t>& segments) {
+  PackedMatrix matrix(const std::vector<Slice>& slices, Range columns, const std::vector<int64_t>& segments,
+                      int64_t longest_segment = 0) {
     std::vector<WeightRows> parts;
     std::vector<std::vector<float>> scales;  // of each part
     for (const Slice& slice : slices) parts.push_back(rows_of(slice, columns, scales.emplace_back()));
@@ -164,7 +165,8 @@ class Loader {
     for (const WeightRows& part : parts) rows += part.num_rows;
     PackedMatrix out;
     if (rows > 0 && columns.size() > 0) {
-      out = PackedMatrix::pack(parts, columns.begin, columns.end, segments, stored_as(parts), store_);
+      out = PackedMatrix::pack(parts, columns.begin, columns.end, segments, stored_as(parts), store_,
+                               longest_segment);
     }
     for (const Slice& slice : slices) checkpoint_.release(slice.name);
     bytes_ += out.bytes();
@@ -290,11 +292,11 @@ void load_layer(Loader& loader, const ModelConfig& c, const RankShape& s, int la
   }
   w.qkv = loader.matrix(slices(".weight"), all_hidden, one_segment);
   if (c.qkv_bias) loader.vector(w.qkv_bias, slices(".bias"));
-  w.o = loader.matrix({{p + "self_attn.o_proj.weight", all_hidden}}, q, s.o_segments);
+  w.o = loader.matrix({{p + "self_attn.o_proj.weight", all_hidden}}, q, s.o_segments, s.longest_o_segment);
   if (c.o_bias) loader.vector(w.o_bias, p + "self_attn.o_proj.bias");
   w.gate_up = loader.matrix(mlp_slices(".weight"), all_hidden, one_segment);
   if (c.mlp_bias) loader.vector(w.gate_up_bias, mlp_slices(".bias"));
-  w.down = loader.matrix({{p + "mlp.down_proj.weight", all_hidden}}, s.inner, s.down_segments);
+  w.down = loader.matrix({{p + "mlp.down_proj.weight", all_hidden}}, s.inner, s.down_segments, s.longest_down_segment);
   if (c.mlp_bias) loader.vector(w.down_bias, p + "mlp.down_proj.bias");
 }
 

@@ -40,6 +40,24 @@ void multiply(const RowsView& w, const void* staged, int64_t rows, float* produc
   }
 }
 
+// A library chooses by the length of a segment: a rank that owns none of the longest has to have it too.
+TEST(MatmulStage, X1_SegmentsAreAsLongOnEveryRankAsTheLongestOfAll) {
+  ThreadPool pool(1);
+  HostStore store(pool);
+  const int64_t n = 3, k = 37;
+  const std::vector<float> weights = random_floats(n * k, 1);
+  const WeightRows rows{weights.data(), DType::kFloat32, n, k};
+  const std::vector<int64_t> whole = {0, 9, 18, 27, 37}, own = {0, 9, 18}, none = {0, 0};
+  const auto segment_k = [&](int64_t begin, int64_t end, const std::vector<int64_t>& segments) {
+    const PackedMatrix matrix =
+        PackedMatrix::pack(std::span(&rows, 1), begin, end, segments, DType::kBFloat16, store, 33);
+    return MatmulRows::view(matrix).segment_k;
+  };
+  EXPECT_EQ(segment_k(0, 37, whole), 40);
+  EXPECT_EQ(segment_k(0, 18, own), 40);
+  EXPECT_EQ(segment_k(37, 37, none), 40);
+}
+
 TEST(MatmulStage, ThreeBf16PiecesAreTheInputAndPaddingIsZero) {
   ThreadPool pool(1);
   const int64_t n = 3, k = 21, stride = 24, rows = 5, padded_rows = 7, first_row = 40;
