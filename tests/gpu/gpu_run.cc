@@ -238,9 +238,10 @@ void model_figures(const std::string& model_dir, const Setting& setting, RankDev
   options.dtype = setting.dtype;
   options.kv_cache_dtype = setting.cache;
   const auto executor = Executor::prepare(bench_core(options, config), std::move(at.device), *at.group, nullptr);
-  RankSession session(*executor, Rank(0));
+  const std::vector<BenchWork> plan = bench_plan(config);
+  RankSession session(*executor, Rank(0), plan);
   double plain = 0.0;
-  for (const BenchWork& work : bench_plan(config)) {
+  for (const BenchWork& work : plan) {
     if ((work.prefill && !setting.prefill) || (work.sampled && !setting.sampled)) continue;
     std::vector<double> seconds;
     for (int round = 0; round < 6; ++round) seconds.push_back(session.run(work).seconds);
