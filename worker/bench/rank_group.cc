@@ -145,19 +145,19 @@ bool RankGroup::next(int* rank, RankMessage* message) {
   }
 }
 
-/// A rank that fails because a peer is gone is not the one to name: whoever was killed, or ended without a word, is.
+/// A rank that fails because a peer is gone is not the one to name: whoever was killed is, or ended without a word.
 void RankGroup::fail(int rank, const std::string& own_words) {
   const auto limit = std::chrono::steady_clock::now() + kGrace;
   do {
+    std::string ended;  // the first without a word, unless one that ended by then was killed
     for (size_t r = 0; r < members_.size(); ++r) {
       int status = 0;
       if (members_[r].pid <= 0 || ::waitpid(members_[r].pid, &status, WNOHANG) != members_[r].pid) continue;
-      const pid_t pid = std::exchange(members_[r].pid, -1);
-      const bool spoke = static_cast<int>(r) == rank && !own_words.empty();
-      if (WIFSIGNALED(status) || (!spoke && !members_[r].done && own_words.empty())) {
-        throw RankGroupError(fmt::format("rank {}: {}", r, unhappy_end(pid, status)));
-      }
+      const std::string end = fmt::format("rank {}: {}", r, unhappy_end(std::exchange(members_[r].pid, -1), status));
+      if (WIFSIGNALED(status)) throw RankGroupError(end);
+      if (!members_[r].done && own_words.empty() && ended.empty()) ended = end;
     }
+    if (!ended.empty()) throw RankGroupError(ended);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   } while (std::chrono::steady_clock::now() < limit);
   throw RankGroupError(fmt::format("rank {}: {}", rank, own_words.empty() ? "its pipe closed" : own_words));
