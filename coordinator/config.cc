@@ -10,6 +10,7 @@
 #include <boost/program_options/parsers.hpp>
 
 #include "common/base/vocab_range.h"
+#include "common/net/zmq_socket.h"
 
 namespace helios {
 namespace {
@@ -169,6 +170,9 @@ Result<CoordinatorConfig> parse_coordinator_config(int argc, const char* const* 
     return invalid(fmt::format("--world-size {}: expected 1, 2, 4 or 8", config.world_size));
   }
   config.rank_endpoint = place->endpoint;
+  if (const Status good = check_endpoint(config.rank_endpoint); !good) {
+    return invalid("--rank-endpoint: " + good.error().message);
+  }
   Result<std::optional<ClusterKey>> key = cluster_key_for(config.rank_endpoint, getenv(kClusterKeyVariable));
   if (!key) return key.error();
   config.cluster_key = *std::move(key);

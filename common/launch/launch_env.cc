@@ -78,16 +78,29 @@ const Launcher* find_launcher(const GetEnv& getenv) {
   return nullptr;
 }
 
-Status check_place(const std::string& source, const JobPlace& place) {
+// What the four numbers are called where they come from.
+struct Names {
+  const char *rank, *world_size, *local_rank, *local_size;
+};
+Names names_of(const Launcher& launcher) {
+  return {launcher.rank, launcher.world_size, launcher.local_rank, launcher.local_size};
+}
+constexpr Names kOptionNames = {"--rank", "--world-size", "--local-rank", "HELIOS_LOCAL_SIZE"};
+
+Status check_place(const Names& names, const JobPlace& place) {
+  if (place.size < 1) return invalid(fmt::format("{} {}: expected at least 1", names.world_size, place.size));
   if (place.rank < 0 || place.rank >= place.size) {
-    return invalid(fmt::format("{}: rank {} is not in [0, {})", source, place.rank, place.size));
+    return invalid(fmt::format("{} {}: expected 0 to {}, {} being {}", names.rank, place.rank, place.size - 1,
+                               names.world_size, place.size));
   }
   if (place.local_size && *place.local_size > place.size) {
-    return invalid(fmt::format("{}: {} ranks on this host, but {} in all", source, *place.local_size, place.size));
+    return invalid(fmt::format("{} {}: more ranks on this host than {} {} in all", names.local_size, *place.local_size,
+                               names.world_size, place.size));
   }
-  if (place.local_rank && (*place.local_rank < 0 || *place.local_rank >= place.local_size.value_or(place.size))) {
-    return invalid(fmt::format("{}: local rank {} is not in [0, {})", source, *place.local_rank,
-                               place.local_size.value_or(place.size)));
+  const int local_size = place.local_size.value_or(place.size);
+  if (place.local_rank && (*place.local_rank < 0 || *place.local_rank >= local_size)) {
+    return invalid(fmt::format("{} {}: expected 0 to {}, one of this host's ranks", names.local_rank, *place.local_rank,
+                               local_size - 1));
   }
   return Ok{};
 }
@@ -107,7 +120,7 @@ Result<JobPlace> read_launcher(const Launcher& launcher, const GetEnv& getenv) {
     return invalid(fmt::format("{} is set, but {} is not: {} needs both", there, names[i], launcher.source));
   }
   JobPlace place{&launcher, *values[0], *values[1], values[2], values[3]};
-  if (const Status good = check_place(launcher.source, place); !good) return good.error();
+  if (const Status good = check_place(names_of(launcher), place); !good) return good.error();
   return place;
 }
 
@@ -150,7 +163,7 @@ Result<JobPlace> without_coordinator(JobPlace place, int num_before) {
   place.size -= num_before;
   if (shares_host && place.local_rank) *place.local_rank -= num_before;
   if (shares_host && place.local_size) *place.local_size -= num_before;
-  if (const Status good = check_place(place.launcher->source, place); !good) return good.error();
+  if (const Status good = check_place(names_of(*place.launcher), place); !good) return good.error();
   return place;
 }
 
@@ -209,7 +222,7 @@ Result<LaunchPlace> place_from_options(const LaunchOptions& options, const GetEn
   if (!local_size) return local_size.error();
   place.local_rank = options.local_rank ? options.local_rank : *local_rank;
   place.local_size = *local_size;
-  if (const Status good = check_place("options", place); !good) return good.error();
+  if (const Status good = check_place(kOptionNames, place); !good) return good.error();
   JobPlace launcher;  // only for MASTER_ADDR and MASTER_PORT: those count where no other launcher does
   launcher.launcher = find_launcher(getenv);
   std::string endpoint = kDefaultCoordinator;
@@ -264,9 +277,11 @@ Result<LaunchPlace> resolve_launch_place(const LaunchOptions& options, const Get
   if (!endpoint) return endpoint.error();
   Result<JobPlace> place = without_coordinator(*job, *num_before);
   if (!place) return place.error();
+  if (options.local_rank) place->local_rank = options.local_rank;
+  if (const Status good = check_place(kOptionNames, *place); !good) return good.error();
   return LaunchPlace{Rank(place->rank),
                      place->size,
-                     options.local_rank ? *options.local_rank : place->local_rank.value_or(place->rank),
+                     place->local_rank.value_or(place->rank),
                      place->local_size.value_or(place->size),
                      *endpoint,
                      launcher->source};

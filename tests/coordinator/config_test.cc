@@ -113,6 +113,7 @@ TEST(CoordinatorConfig, WrongFlagsAreOneLineThatNamesThem) {
                {{"--model", "/m", "--world-size", "3"}, "1, 2, 4 or 8"},
                {{"--model", "/m", "--world-size", "2", "--nproc", "4"}, "contradict"},
                {{"--model", "/m", "--collective", "mpi"}, "auto, shm or gloo"},
+               {{"--model", "/m", "--rank-endpoint", "here"}, "--rank-endpoint: endpoint: expected tcp://HOST:PORT"},
                {{"--model", "/m", "--log-level", "loud"}, "loud"},
                {{"--model", "/m", "--max-waiting", "0"}, "--max-waiting 0"},
                {{"--model", ""}, "model"}};
