@@ -1,12 +1,12 @@
 #include "worker/config.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <vector>
 
+#include "common/base/cpu_affinity.h"
 #include "common/base/vocab_range.h"
 #include "common/contract/completion_layout.h"
 #include "common/net/zmq_socket.h"
@@ -23,7 +23,7 @@ Error invalid(std::string message) { return Error{Errc::kInvalidArgument, std::m
 /// As the command line gave them: unset where it said nothing.
 struct Flags {
   std::optional<std::string> model, coordinator, device, dtype, kv_cache_dtype, tp_reduce, logprob_token_ids;
-  std::optional<std::string> status_host, log_level;
+  std::optional<std::string> status_host, log_level, cpu_bind;
   std::optional<int> rank, world_size, local_rank, threads, max_num_seqs, max_model_len, prefill_chunk, max_logprobs,
       collective_timeout_ms, status_port;
   std::optional<int64_t> kv_cache_tokens;
@@ -49,6 +49,7 @@ void declare(po::options_description& all, Flags& flags) {
   option(all, "kv-cache-dtype", flags.kv_cache_dtype);
   option(all, "tp-reduce", flags.tp_reduce);
   option(all, "threads-per-rank", flags.threads);
+  option(all, "cpu-bind", flags.cpu_bind);
   option(all, "max-num-seqs", flags.max_num_seqs);
   option(all, "max-model-len", flags.max_model_len);
   option(all, "prefill-chunk", flags.prefill_chunk);
@@ -184,11 +185,22 @@ Status take_choices(const Flags& flags, WorkerConfig* config) {
   return Ok{};
 }
 
-/// Processors that this process may use.
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+/// How many compute threads, and which CPUs they are held to.
+Status take_cpus(const Flags& flags, int local_size, WorkerConfig* config) {
+  const std::vector<HostCpu> host = host_cpus(allowed_cpus());
+  const std::string how = flags.cpu_bind.value_or("none");
+  const bool listed = how != "none" && how != "auto";
+  const int share = std::max(1, static_cast<int>(host.size()) / std::max(1, local_size));
+  int threads = 0;
+  if (Status given = take_number("threads-per-rank", flags.threads, 0, 1024, &threads); !given.ok()) return given;
+  if (threads == 0 && !listed) threads = share;
+  Result<CpuBinding> cpus = bind_rank(how, config->local_rank, local_size, threads, host);
+  if (!cpus.ok()) return invalid("--cpu-bind: " + cpus.error().message);
+  config->cpus = *std::move(cpus);
+  config->core.num_threads = threads > 0 ? threads : static_cast<int>(config->cpus.cpus.size());
+  config->cpus.each_thread = config->cpus.each_thread && config->device == "cpu";  // a GPU's host threads share theirs
+  if (config->cpus.each_thread) config->core.thread_cpus = config->cpus.cpus;
+  return Ok{};
 }
 
 Status take_place(const Flags& flags, const GetEnv& getenv, WorkerConfig* config) {
@@ -218,11 +230,7 @@ Status take_place(const Flags& flags, const GetEnv& getenv, WorkerConfig* config
   Result<std::optional<ClusterKey>> key = cluster_key_for(config->coordinator, getenv(kClusterKeyVariable));
   if (!key.ok()) return key.error();
   config->cluster_key = *std::move(key);
-  config->core.num_threads = std::max(1, usable_cores() / std::max(1, place->local_size));
-  int threads = 0;
-  if (Status given = take_number("threads-per-rank", flags.threads, 0, 1024, &threads); !given.ok()) return given;
-  if (threads > 0) config->core.num_threads = threads;
-  return Ok{};
+  return take_cpus(flags, place->local_size, config);
 }
 
 }  // namespace
@@ -259,7 +267,9 @@ std::string worker_help() {
                             tensor cores on cuda (default auto: as --dtype bfloat16 says)
   --tp-reduce HOW           canonical: partial sums in one order, the same bits at every world
                             size; fast: by NCCL, less traffic; only on cuda (default canonical)
-  --threads-per-rank N      0: usable cores divided by the ranks of this host (default 0)
+  --threads-per-rank N      0: usable CPUs divided by the ranks of this host (default 0)
+  --cpu-bind HOW            none; auto: this rank's share of the usable CPUs, by NUMA node; or lists
+                            of CPUs, one a rank of this host: 0-3|4-7 (default none)
   --max-num-seqs N          sequences at the same time (default 32)
   --max-model-len N         longest sequence in tokens; 0: the model's own (default 0)
   --prefill-chunk N         prompt tokens in one step (default 512)

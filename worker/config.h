@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "common/base/result.h"
+#include "common/launch/cpu_binding.h"
 #include "common/launch/launch_env.h"
 #include "common/net/cluster_key.h"
 #include "worker/replay/executor.h"
@@ -23,6 +24,7 @@ struct WorkerConfig {
   int world_size = 1;
   int local_rank = 0;        // among the ranks of this host: which GPU
   std::string place_source;  // what rank and world size were taken from
+  CpuBinding cpus;           // where the process runs; core.thread_cpus repeats them where each thread has its own
   std::chrono::milliseconds collective_timeout{60000};
 
   std::string status_host = "127.0.0.1";

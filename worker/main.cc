@@ -4,8 +4,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 
+#include "common/base/cpu_affinity.h"
 #include "common/base/host_key.h"
 #include "common/base/log.h"
 #include "worker/cuda/cuda_module.h"
@@ -55,8 +57,20 @@ uint64_t random_life() {
   return uint64_t{random()} << 32 | random();
 }
 
+/// Where this rank's threads run, for its first log line.
+std::string cpus_text(const WorkerConfig& config) {
+  if (config.cpus.cpus.empty()) return print_cpu_list(allowed_cpus()) + ", unbound";
+  return print_cpu_list(config.cpus.cpus) + (config.cpus.each_thread ? ", a thread each" : ", shared by the threads");
+}
+
 int run(const WorkerConfig& config) {
   if (config.die_with_parent && !die_with_parent()) return kExitDrained;
+  // Before any other thread is started: they inherit it.
+  if (const int error = config.cpus.cpus.empty() ? 0 : bind_this_thread(config.cpus.cpus); error != 0) {
+    fmt::print(stderr, "helios-worker: --cpu-bind: CPUs {}: {}\n", print_cpu_list(config.cpus.cpus),
+               std::strerror(error));
+    return kExitCannotServe;
+  }
   const Result<PrepareCore> prepare = core_maker(config);
   if (!prepare.ok()) {
     fmt::print(stderr, "helios-worker: --device {}: {}\n", config.device, prepare.error().message);
@@ -84,16 +98,20 @@ int run(const WorkerConfig& config) {
     auto started = StatusServer::start(config.status_host, static_cast<uint16_t>(config.status_port),
                                        [&pages](std::string_view path) { return pages.page(path); });
     if (!started.ok()) {
-      fmt::print(stderr, "helios-worker: {}\n", started.error().message);
+      fmt::print(stderr, "helios-worker: --status-host {} --status-port {}: {}\n", config.status_host,
+                 config.status_port, started.error().message);
       return kExitCannotServe;
     }
     status = *std::move(started);
     hello.status_url = status_url(config, hello, status->port());
   }
   log_info("worker_starts",
-           "rank={} world_size={} from=\"{}\" coordinator={} pid={} device={} threads={} status_url={}",
+           "rank={} world_size={} from=\"{}\" coordinator={} pid={} device={} threads={} cpus=\"{}\" status_url={}",
            config.rank.value, config.world_size, config.place_source, config.coordinator, hello.pid, config.device,
-           config.core.num_threads, hello.status_url.empty() ? "off" : hello.status_url);
+           config.core.num_threads, cpus_text(config), hello.status_url.empty() ? "off" : hello.status_url);
+  if (!config.cpus.why_unbound.empty()) {
+    log_warning("rank_unbound", "rank={} cpu_bind=auto why=\"{}\"", config.rank.value, config.cpus.why_unbound);
+  }
 
   CoordinatorLink link({.endpoint = config.coordinator,
                         .key = config.cluster_key,

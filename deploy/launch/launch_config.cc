@@ -1,16 +1,18 @@
 #include "deploy/launch/launch_config.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <boost/program_options/options_description.hpp>
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
 #include <boost/program_options/value_semantic.hpp>
+
+#include "common/base/cpu_affinity.h"
+#include "common/launch/cpu_binding.h"
 
 namespace helios {
 namespace {
@@ -30,11 +32,15 @@ struct Flag {
   int most = 999'999'999;    // for kSize; the callee would refuse more, behind the log lines of those already started
 };
 
+constexpr int kMostGib = 1 << 20;
+
 constexpr Flag kFlags[] = {
     {"model", Kind::kText, kNobody},
-    {"nproc", Kind::kSize, kNobody},
-    {"threads-per-rank", Kind::kSize, kNobody},
-    {"nnodes", Kind::kSize, kNobody},
+    {"new-cluster-key", Kind::kSwitch, kNobody},
+    {"nproc", Kind::kSize, kNobody, "", 8},
+    {"threads-per-rank", Kind::kSize, kNobody, "", 1024},
+    {"cpu-bind", Kind::kText, kNobody},
+    {"nnodes", Kind::kSize, kNobody, "", 8},
     {"node-rank", Kind::kCount, kNobody},
     {"master-addr", Kind::kText, kNobody},
     {"master-port", Kind::kPort, kNobody},
@@ -49,8 +55,8 @@ constexpr Flag kFlags[] = {
     {"reasoning-content", Kind::kOneOf, kCoordinator, "on|off"},
     {"prefix-cache", Kind::kOneOf, kCoordinator, "on|off"},
     {"prompt-tokens-details", Kind::kOneOf, kCoordinator, "on|off"},
-    {"max-waiting", Kind::kSize, kCoordinator},
-    {"io-threads", Kind::kSize, kCoordinator},
+    {"max-waiting", Kind::kSize, kCoordinator, "", 1'000'000},
+    {"io-threads", Kind::kSize, kCoordinator, "", 64},
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
     {"dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16|float16"},
     {"kv-cache-dtype", Kind::kOneOf, kWorkers, "auto|float32|bfloat16"},
@@ -111,6 +117,9 @@ Status check_value(const Flag& flag, const std::string& value) {
     case Kind::kGib:
       if (!is_decimal(value))
         return invalid(fmt::format("--{} {}: expected GiB, a number such as 4 or 0.5", flag.name, value));
+      if (std::stod(value) > kMostGib) {
+        return invalid(fmt::format("--{} {}: expected 0 to {} GiB", flag.name, value, kMostGib));
+      }
       break;
     case Kind::kPort:
       if (!number || *number > 65535)
@@ -157,11 +166,28 @@ Result<std::map<std::string, std::string>> read_flags(const std::vector<std::str
   return values;
 }
 
-int allowed_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+/// Takes the flag apart: each rank is told its own list.
+Status take_cpu_bind(const std::string& how, LaunchConfig* config) {
+  if (how == "none") return Ok{};
+  if (how == "auto") {
+    config->cpu_bind.assign(static_cast<size_t>(config->num_local), how);
+    return Ok{};
+  }
+  const Result<std::vector<std::vector<int>>> lists = parse_cpu_lists(how);
+  if (!lists.ok()) return invalid("--cpu-bind: " + lists.error().message);
+  if (std::cmp_not_equal(lists->size(), config->num_local)) {
+    return invalid(fmt::format("--cpu-bind {}: {} list{} of CPUs for --nproc {}: expected one a rank, | between them",
+                               how, lists->size(), lists->size() == 1 ? "" : "s", config->num_local));
+  }
+  const std::vector<HostCpu> host = host_cpus(allowed_cpus());
+  for (const std::vector<int>& list : *lists) {
+    const std::string text = print_cpu_list(list);
+    if (const Result<CpuBinding> bound = bind_rank(text, 0, 1, config->threads_per_rank, host); !bound.ok()) {
+      return invalid(fmt::format("--cpu-bind {}: {}", how, bound.error().message));
+    }
+    config->cpu_bind.push_back(text);
+  }
+  return Ok{};
 }
 
 Status check_together(const LaunchConfig& config, const std::map<std::string, std::string>& values) {
@@ -233,13 +259,19 @@ Result<std::optional<LaunchConfig>> parse_launch_config(const std::vector<std::s
   const auto number = [&](const char* name, int otherwise) {
     return values.contains(name) ? *parse_int(values.at(name)) : otherwise;
   };
+  if (values.contains("new-cluster-key")) return invalid("--new-cluster-key prints a key and takes no other flag");
   if (!values.contains("model")) return invalid("--model DIR is missing");
   config.model = values.at("model");
   config.num_local = number("nproc", 1);
   config.num_nodes = number("nnodes", 1);
   config.node_rank = number("node-rank", 0);
   if (const Status good = check_together(config, values); !good) return good.error();
-  config.threads_per_rank = number("threads-per-rank", std::max(1, allowed_cores() / config.num_local));
+  const std::string cpu_bind = values.contains("cpu-bind") ? values.at("cpu-bind") : "none";
+  const bool listed = cpu_bind != "none" && cpu_bind != "auto";  // then a rank has as many threads as its list CPUs
+  const int share = std::max(1, static_cast<int>(allowed_cpus().size()) / config.num_local);
+  config.threads_per_rank = number("threads-per-rank", listed ? 0 : share);
+  if (const Status good = take_cpu_bind(cpu_bind, &config); !good) return good.error();
+  if (values.contains("chat-template")) config.chat_template = values.at("chat-template");
   if (values.contains("api-key")) config.api_key = values.at("api-key");
   if (values.contains("log-level")) parse_log_level(values.at("log-level"), &config.log_level);
   if (config.num_nodes > 1) {
@@ -275,6 +307,7 @@ std::vector<std::string> worker_command(const LaunchConfig& config, const std::s
                                       "--status-port",
                                       "0",
                                       "--die-with-parent"};
+  if (!config.cpu_bind.empty()) append(command, {{"cpu-bind", config.cpu_bind[static_cast<size_t>(local_rank)]}});
   append(command, config.worker_flags);
   return command;
 }
@@ -283,8 +316,7 @@ const char* launch_help() {
   return R"(helios-launch --model DIR [flags]: serves a model over HTTP with one coordinator and N rank workers.
 
 When ready it prints one line on stdout, `ready http://HOST:PORT`; logs go to stderr. SIGTERM or
-Ctrl-C drains and exits 0, a second one ends at once. A lost rank restarts the ranks; the
-coordinator keeps answering meanwhile.
+Ctrl-C drains and exits 0, a second one ends at once. A lost rank restarts all ranks alone.
 
   --model DIR              Hugging Face directory (config.json, tokenizer.json, safetensors)
   --nproc N                ranks on this host: 1, 2, 4 or 8 (default 1)
@@ -292,7 +324,8 @@ coordinator keeps answering meanwhile.
   --dtype TYPE             auto (as stored), float32 or bfloat16 (default auto)
   --kv-cache-dtype TYPE    float32; bfloat16: half the memory, rounded once (auto: by --dtype)
   --tp-reduce HOW          canonical (default): the same bits at every --nproc; fast: NCCL adds
-  --threads-per-rank N     CPU threads of a rank (default: cores / nproc)
+  --threads-per-rank N     CPU threads of a rank (default: usable CPUs / nproc)
+  --cpu-bind HOW           none; auto: ranks share out the CPUs by NUMA node; or 0-3|4-7 (none)
   --host ADDR              HTTP address (default 127.0.0.1)
   --port N                 HTTP port, 0 picks a free one (default 8000)
   --served-model-name NAME name in the API (default: the directory's)

@@ -19,8 +19,10 @@ struct LaunchConfig {
   int num_local = 1;  // ranks that this host runs
   int num_nodes = 1;
   int node_rank = 0;
-  int threads_per_rank = 1;
+  int threads_per_rank = 1;           // 0: as many as each rank's list has CPUs
+  std::vector<std::string> cpu_bind;  // of each local rank: auto or its list; empty: none
   std::optional<std::string> master;   // tcp://ADDR:PORT when there are several nodes
+  std::optional<std::string> chat_template;
   std::optional<std::string> api_key;  // never on a command line of ours, where everyone can read it
   LogLevel log_level = LogLevel::kInfo;
   Flags coordinator_flags;

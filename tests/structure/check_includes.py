@@ -32,7 +32,8 @@ ROOMS = {
     "worker/replay": ["kernels", "worker/backend", "worker/collective", "worker/catalog", "worker/model", "worker/frames",
                       "common/base", "common/contract"],
     "worker/rank": ["worker", "kernels/base", "common"],
-    "worker/bench": ["worker/replay", "worker/collective", "worker/model", "kernels/base", "common/base", "common/contract"],
+    "worker/bench": ["worker/replay", "worker/collective", "worker/model", "kernels/base", "common/base", "common/contract",
+                     "common/launch"],
     "worker": ["worker", "common"],  # main.cc and config
     "coordinator/tokenizer": ["common/base"],
     "coordinator/grammar": ["coordinator/tokenizer", "common/base"],

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <optional>
+
+#include "common/base/cpu_affinity.h"
 
 namespace helios {
 namespace {
@@ -16,7 +17,7 @@ namespace po = boost::program_options;
 constexpr int kMaxThreads = 1024, kMaxRounds = 1000;
 
 struct Flags {
-  std::optional<std::string> model, dtype, kv_cache_dtype, only;
+  std::optional<std::string> model, dtype, kv_cache_dtype, only, cpu_bind;
   std::optional<int> nproc, threads, rounds;
   bool prompt_logprobs = false, plain = false, paired = false, json = false, help = false;
 };
@@ -38,6 +39,7 @@ Result<Flags> read_flags(int argc, const char* const* argv) {
   option(all, "dtype", flags.dtype);
   option(all, "kv-cache-dtype", flags.kv_cache_dtype);
   option(all, "only", flags.only);
+  option(all, "cpu-bind", flags.cpu_bind);
   all.add_options()("prompt-logprobs", po::bool_switch(&flags.prompt_logprobs));
   all.add_options()("plain", po::bool_switch(&flags.plain));
   all.add_options()("paired", po::bool_switch(&flags.paired));
@@ -58,13 +60,6 @@ Result<Flags> read_flags(int argc, const char* const* argv) {
     return invalid(error.what());
   }
   return flags;
-}
-
-/// Processors that this process may use.
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
 Status take_number(const char* flag, const std::optional<int>& given, int high, int* target) {
@@ -102,11 +97,21 @@ Result<BenchArguments> parse_bench_arguments(int argc, const char* const* argv) 
                         std::end(kBenchWorkNames)) {
     return invalid(fmt::format("--only: expected {}, found '{}'", fmt::join(kBenchWorkNames, ", "), *flags.only));
   }
+  const bool scored = options.contents == BenchContents::kScored;
+  if (scored && options.only.starts_with("decode")) {
+    return invalid(fmt::format("--only {} and --prompt-logprobs: expected one of them, that measures prefill alone",
+                               options.only));
+  }
+  if (!scored && options.only == "prefill-2048") return invalid("--only prefill-2048: needs --prompt-logprobs");
+  options.cpu_bind = flags.cpu_bind.value_or("none");
+  if (options.cpu_bind != "none" && options.cpu_bind != "auto") {
+    return invalid(fmt::format("--cpu-bind: expected none or auto, found '{}'", options.cpu_bind));
+  }
   options.paired = flags.paired;
   if (flags.paired && options.ranks == 1) {
     return invalid("--paired: compares ranks with one process, expected --nproc 2, 4 or 8");
   }
-  options.threads = std::max(1, usable_cores() / options.ranks);
+  options.threads = std::max(1, static_cast<int>(allowed_cpus().size()) / options.ranks);
   if (const Status status = take_number("threads", flags.threads, kMaxThreads, &options.threads); !status.ok()) {
     return status.error();
   }
@@ -142,6 +147,7 @@ many threads.
   --model DIR        Hugging Face directory: config.json and safetensors. Required
   --nproc N          rank processes, tensor parallel: 1, 2, 4 or 8 (1)
   --threads N        compute threads of each rank (this machine's cores / nproc)
+  --cpu-bind HOW     none, or auto: each rank its share of the CPUs, as helios-launch does it (none)
   --rounds N         rounds of all work; each figure is the median (5)
   --dtype D          auto: the checkpoint's own precision; float32; bfloat16: matrix inputs rounded
                      too (auto)

@@ -19,6 +19,7 @@ struct BenchOptions {
   BenchContents contents = BenchContents::kAll;
   std::string only;  // measure nothing else; empty: all of the plan
   bool paired = false;  // in turn with one process of ranks * threads threads
+  std::string cpu_bind = "none";  // or "auto"
   bool json = false;
 };
 

@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
+#include <stdexcept>
 
+#include "common/base/cpu_affinity.h"
+#include "common/launch/cpu_binding.h"
 #include "worker/bench/rank_session.h"
 #include "worker/collective/rendezvous.h"
 
@@ -16,12 +20,28 @@ namespace {
 constexpr auto kPeerTimeout = std::chrono::seconds(60);  // a dead peer is noticed at once, a stopped one after this
 constexpr char kNoMoreWork = 127;                        // every other word is the number of a piece of work
 
+/// Where helios-worker would run with the same flags.
+void bind_rank_process(const CommunicatorConfig& group, const BenchOptions& options, CoreConfig& core) {
+  const Result<CpuBinding> binding = bind_rank(options.cpu_bind, group.rank.value, group.world_size, core.num_threads,
+                                               host_cpus(allowed_cpus()));
+  if (!binding.ok()) throw std::runtime_error("--cpu-bind: " + binding.error().message);
+  if (options.cpu_bind != "none" && binding->cpus.empty()) {
+    throw std::runtime_error("--cpu-bind auto: " + binding->why_unbound);  // figures would say what was not so
+  }
+  if (binding->cpus.empty()) return;
+  if (const int error = bind_this_thread(binding->cpus); error != 0) {
+    throw std::runtime_error(fmt::format("CPUs {}: {}", print_cpu_list(binding->cpus), std::strerror(error)));
+  }
+  if (binding->each_thread) core.thread_cpus = binding->cpus;
+}
+
 /// What one rank process does.
 void run_rank(const CommunicatorConfig& group, const BenchOptions& options, const ModelConfig& config, int threads,
               const Gate& gate, const RankGroup::Say& say) {
-  const std::unique_ptr<Communicator> communicator = make_communicator(group);
   CoreConfig core = bench_core(options, config);
   core.num_threads = threads;
+  bind_rank_process(group, options, core);
+  const std::unique_ptr<Communicator> communicator = make_communicator(group);
   const auto executor = Executor::prepare(core, cpu_device(core), *communicator, [](double) {});
   const std::vector<BenchWork> plan = bench_plan(config, options.contents, options.only);
   RankSession session(*executor, group.rank, plan);

@@ -1,8 +1,8 @@
 // A set of rank processes with the model loaded, which works when it is told to and sleeps in between.
 //
-// Every rank waits in the kernel for the next word from the parent, and its compute threads on their futex, so two teams
-// can take turns on one machine without costing each other anything but memory. Thread: main, single-threaded when a
-// team is made.
+// Every rank waits in the kernel for the next word from the parent, and its compute threads on their futex, so two
+// teams can take turns on one machine without costing each other anything but memory. Thread: main, single-threaded
+// when a team is made.
 #pragma once
 
 #include "worker/bench/bench_options.h"

@@ -43,6 +43,7 @@ struct CoreConfig {
   KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   TpReduce tp_reduce = TpReduce::kCanonical;
   int num_threads = 1;
+  std::vector<int> thread_cpus;  // compute thread i runs on the i-th of them alone; empty: where the process may run
   int slot_capacity = 32;  // --max-num-seqs
   int max_model_len = 0;   // 0: the model's own
   int prefill_chunk = 512;
@@ -59,7 +60,7 @@ struct CoreConfig {
   bool prompt_logprobs = false;  // scored prefill graphs and their storage (R39); needs K = 20
 };
 
-/// The embedded device with the configuration's threads. Throws LoadError.
+/// The embedded device with the configuration's threads, each on its CPU if there are any. Throws LoadError.
 Device cpu_device(const CoreConfig& config);
 
 class Executor {

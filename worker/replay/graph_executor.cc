@@ -5,11 +5,17 @@
 // what varies follows from device state, which is the same on every rank, and comes home with the frame.
 #include "worker/replay/executor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstring>
 #include <mutex>
 #include <new>
+#include <utility>
 
+#include "common/base/cpu_affinity.h"
 #include "common/contract/completion_layout.h"
 #include "worker/frames/frame_readback.h"
 #include "worker/model/lm_head.h"
@@ -316,11 +322,33 @@ std::unique_ptr<LoadedModel> load_model(const std::string& directory, const Mode
 
 }  // namespace
 
+/// Each compute thread binds itself, the stream's own, which is the pool's thread 0, among them.
+static void bind_compute_threads(Device& device, const std::vector<int>& cpus) {
+  std::atomic<int> failed{0};
+  device.compute->begin_capture();
+  device.compute->launch([&](const Launcher& on) {
+    on.pool().run([&](int thread, int) {
+      const int error = bind_this_thread(std::span(cpus).subspan(static_cast<size_t>(thread), 1));
+      if (error != 0) failed = error;
+    });
+  });
+  const std::unique_ptr<Graph> once = device.compute->end_capture();
+  device.compute->replay(*once);
+  device.compute->synchronize();
+  if (failed != 0) throw LoadError(fmt::format("CPUs {}: {}", print_cpu_list(cpus), std::strerror(failed)));
+}
+
 Device cpu_device(const CoreConfig& config) {
   if (config.num_threads < 1)
     throw LoadError("threads: expected at least 1, found " + std::to_string(config.num_threads));
   Device device{.backend = make_cpu_backend(config.num_threads)};
   device.compute = device.backend->make_stream("compute");
+  if (config.thread_cpus.empty()) return device;
+  if (std::cmp_not_equal(config.thread_cpus.size(), config.num_threads)) {
+    throw LoadError(fmt::format("{} CPUs for {} threads: expected one each", config.thread_cpus.size(),
+                                config.num_threads));
+  }
+  bind_compute_threads(device, config.thread_cpus);
   return device;
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "common/base/cpu_affinity.h"
+
 namespace helios {
 namespace {
 
@@ -86,6 +88,18 @@ TEST(LaunchConfig, ThreadsDefaultToTheCoresSharedOut) {
   EXPECT_EQ(parse("--model /m --nproc 8").threads_per_rank, std::max(1, alone / 8));
 }
 
+TEST(LaunchConfig, EachRankIsToldItsOwnCpus) {
+  const std::string unbound = join(worker_command(parse("--model /m --nproc 2"), "/b", "e", 1));
+  EXPECT_EQ(unbound.find("--cpu-bind"), std::string::npos) << unbound;
+  const std::string shared = join(worker_command(parse("--model /m --nproc 2 --cpu-bind auto"), "/b", "e", 1));
+  EXPECT_NE(shared.find("--cpu-bind auto"), std::string::npos) << shared;
+  const std::string cpu = std::to_string(allowed_cpus().front());
+  const LaunchConfig listed = parse("--model /m --cpu-bind " + cpu);
+  EXPECT_EQ(listed.threads_per_rank, 0) << "as many as the list has CPUs";
+  EXPECT_NE(join(worker_command(listed, "/b", "e", 0)).find("--cpu-bind " + cpu), std::string::npos);
+  EXPECT_NE(refusal("--model /m --threads-per-rank 2 --cpu-bind " + cpu).find("too few"), std::string::npos);
+}
+
 TEST(LaunchConfig, HelpIsAskedForInAnyCompany) {
   EXPECT_FALSE(parse_launch_config({"--help"})->has_value());
   EXPECT_FALSE(parse_launch_config({"-h"})->has_value());
@@ -105,6 +119,7 @@ TEST(LaunchConfig, HelpFitsAScreenAndNamesEveryFlag) {
                            "--device",
                            "--dtype",
                            "--threads-per-rank",
+                           "--cpu-bind",
                            "--served-model-name",
                            "--max-num-seqs",
                            "--max-model-len",
@@ -168,6 +183,12 @@ TEST(LaunchConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {"--model /m --nproc 16", "--nproc 16"},
       {"--model /m --nproc 0", "--nproc 0"},
       {"--model /m --nproc 2x", "--nproc 2x"},
+      {"--model /m --new-cluster-key", "--new-cluster-key prints a key and takes no other flag"},
+      {"--model /m --kv-cache-gib 1048577", "--kv-cache-gib 1048577: expected 0 to 1048576 GiB"},
+      {"--model /m --host-cache-gib 99999999999999", "--host-cache-gib 99999999999999: expected 0 to 1048576 GiB"},
+      {"--model /m --io-threads 65", "--io-threads 65: expected 1 to 64"},
+      {"--model /m --max-waiting 1000001", "--max-waiting 1000001: expected 1 to 1000000"},
+      {"--model /m --threads-per-rank 1025", "--threads-per-rank 1025: expected 1 to 1024"},
       {"--model /m --nproc 99999999999", "--nproc 9999"},
       {"--model /m --port 65536", "--port 65536"},
       {"--model /m --port -1", "--port"},
@@ -178,6 +199,11 @@ TEST(LaunchConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {"--model /m --log-level loud", "--log-level"},
       {"--model /m --max-logprobs many", "--max-logprobs"},
       {"--model /m --threads-per-rank 0", "--threads-per-rank"},
+      {"--model /m --cpu-bind cores", "--cpu-bind: 'cores' is no list of CPUs"},
+      {"--model /m --cpu-bind 0,0", "--cpu-bind: CPU 0 is named twice"},
+      {"--model /m --nproc 2 --cpu-bind 0", "--cpu-bind 0: 1 list of CPUs for --nproc 2"},
+      {"--model /m --cpu-bind 0|1", "--cpu-bind 0|1: 2 lists of CPUs for --nproc 1"},
+      {"--model /m --cpu-bind 65000", "this process may not use CPU 65000"},
       {"--model /m --nnodes 2 --node-rank 2 --master-addr a", "--node-rank 2"},
       {"--model /m --node-rank 1", "--node-rank 1"},
       {"--model /m --nnodes 2 --node-rank 1", "--master-addr"},

@@ -47,10 +47,11 @@ TEST(BenchOptions, EveryFlagIsTaken) {
   EXPECT_TRUE(o.json);
   EXPECT_EQ(o.contents, BenchContents::kScored);
   EXPECT_EQ(parse({"--model", "m", "--plain"})->options.contents, BenchContents::kPlain);
-  const auto paired = parse({"--model", "m", "--nproc", "2", "--paired", "--only", "decode-4"});
+  const auto paired = parse({"--model", "m", "--nproc", "2", "--paired", "--only", "decode-4", "--cpu-bind", "auto"});
   ASSERT_TRUE(paired.ok()) << paired.error().message;
   EXPECT_TRUE(paired->options.paired);
   EXPECT_EQ(paired->options.only, "decode-4");
+  EXPECT_EQ(paired->options.cpu_bind, "auto");
 }
 
 TEST(BenchOptions, WhatIsWrongIsNamedInOneLine) {
@@ -65,6 +66,10 @@ TEST(BenchOptions, WhatIsWrongIsNamedInOneLine) {
             "--plain and --prompt-logprobs: expected one of them, each chooses the work");
   EXPECT_EQ(error_of({"--model", "m", "--paired"}),
             "--paired: compares ranks with one process, expected --nproc 2, 4 or 8");
+  EXPECT_EQ(error_of({"--model", "m", "--only", "decode-1", "--prompt-logprobs"}),
+            "--only decode-1 and --prompt-logprobs: expected one of them, that measures prefill alone");
+  EXPECT_EQ(error_of({"--model", "m", "--only", "prefill-2048"}), "--only prefill-2048: needs --prompt-logprobs");
+  EXPECT_EQ(error_of({"--model", "m", "--cpu-bind", "0-1"}), "--cpu-bind: expected none or auto, found '0-1'");
   EXPECT_EQ(error_of({"--model", "m", "--only", "decode-3"}),
             "--only: expected prefill-128, prefill-512, prefill-2048, decode-1, decode-4, decode-16, found 'decode-3'");
   EXPECT_EQ(error_of({"--model", "m", "extra"}), "unexpected argument 'extra'");
@@ -90,7 +95,7 @@ TEST(BenchOptions, HelpFitsAScreenAndNamesEveryFlag) {
   for (std::string line; std::getline(text, line); ++lines) EXPECT_LE(line.size(), 100u) << line;
   EXPECT_LE(lines, 30);
   for (const char* flag : {"--model", "--nproc", "--threads", "--rounds", "--dtype", "--kv-cache-dtype",
-                           "--prompt-logprobs", "--only", "--paired", "--json", "--help"}) {
+                           "--prompt-logprobs", "--only", "--paired", "--cpu-bind", "--json", "--help"}) {
     EXPECT_NE(help.find(flag), std::string::npos) << flag;
   }
 }

@@ -6,6 +6,8 @@
 #include <map>
 #include <sstream>
 
+#include "common/base/cpu_affinity.h"
+
 namespace helios {
 namespace {
 
@@ -105,6 +107,19 @@ TEST(WorkerConfig, R39_PromptScoringIsOffUntilItIsAskedFor) {
   EXPECT_TRUE(parse(with({"--prompt-logprobs"})).value().config.core.prompt_logprobs);
 }
 
+TEST(WorkerConfig, CpusAreThisRanksListAndThreadsFollow) {
+  EXPECT_TRUE(parse(with({}))->config.cpus.cpus.empty());
+  const int cpu = allowed_cpus().front();
+  const WorkerConfig own = parse(with({"--cpu-bind", std::to_string(cpu)})).value().config;
+  EXPECT_EQ(own.cpus.cpus, std::vector<int>{cpu});
+  EXPECT_EQ(own.core.num_threads, 1);
+  EXPECT_EQ(own.core.thread_cpus, std::vector<int>{cpu});
+  EXPECT_TRUE(parse(with({"--device", "cuda", "--cpu-bind", std::to_string(cpu)}))->config.core.thread_cpus.empty());
+  const std::string second = "65000|" + std::to_string(cpu);
+  EXPECT_EQ(parse(with({"--cpu-bind", second})).value().config.cpus.cpus, std::vector<int>{cpu});
+  EXPECT_TRUE(parse(with({"--cpu-bind", "auto", "--threads-per-rank", "999"}))->config.cpus.cpus.empty());
+}
+
 TEST(WorkerConfig, TheKvCachesTypeIsTheCoresOwnUntilItIsNamed) {
   EXPECT_EQ(parse(with({}))->config.core.kv_cache_dtype, KvCacheDtype::kAuto);
   EXPECT_EQ(parse(with({"--kv-cache-dtype", "float32"}))->config.core.kv_cache_dtype, KvCacheDtype::kFloat32);
@@ -165,6 +180,9 @@ TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {with({"--threads-per-rank", "-1"}), "--threads-per-rank"},
       {with({"--collective-timeout-ms", "0"}), "--collective-timeout-ms"},
       {with({"--status-port", "70000"}), "--status-port"},
+      {with({"--cpu-bind", "all"}), "--cpu-bind: 'all' is no list of CPUs"},
+      {with({"--cpu-bind", "65000"}), "--cpu-bind: this process may not use CPU 65000"},
+      {with({"--cpu-bind", "0", "--threads-per-rank", "2"}), "--cpu-bind: 0 is too few CPUs for --threads-per-rank 2"},
       {with({"--coordinator", "localhost:1"}), "--coordinator"},
       {with({"--log-level", "loud"}), "--log-level"},
   };
@@ -195,6 +213,7 @@ TEST(WorkerConfig, HelpFitsAScreenAndNamesEveryFlag) {
                            "--kv-cache-dtype",
                            "--tp-reduce",
                            "--threads-per-rank",
+                           "--cpu-bind",
                            "--max-num-seqs",
                            "--max-model-len",
                            "--prefill-chunk",
