@@ -1,5 +1,6 @@
-// Fork-join with a generation counter: run() publishes a body and raises the generation, helpers run their piece and
-// count `pending` down.
+// Fork-join with a generation counter: run() publishes a body and raises the generation, helpers take their piece, run
+// it and count `pending` down. The caller takes the pieces that nobody has begun when its own is done: a helper that
+// was asleep, or whose core another process or guest had, would not finish them sooner.
 //
 // A waiter spins for a few microseconds, because the next piece of a step usually comes at once. Then it offers its
 // core to others, again and again, and waits on for as long as nobody takes it: to wake a sleeping core of a virtual
@@ -77,8 +78,19 @@ bool spin_until(const Done& done) {
 }  // namespace
 
 struct ThreadPool::Impl {
+  /// One thread's piece of each run, and the last run of which it was taken: always this one's or the one's before.
+  struct alignas(64) Piece {
+    std::atomic<uint32_t> taken{0};
+    /// True for one of those who ask. A success means that run `generation` cannot end before the taker is done.
+    bool take(uint32_t generation) {
+      uint32_t before = generation - 1;
+      return taken.compare_exchange_strong(before, generation, std::memory_order_acq_rel, std::memory_order_relaxed);
+    }
+  };
+
   explicit Impl(int threads) : num_threads(threads) {
     helpers.reserve(threads - 1);
+    pieces = std::make_unique<Piece[]>(static_cast<size_t>(threads));
     for (int t = 1; t < threads; ++t) helpers.emplace_back([this, t] { help(t); });
   }
 
@@ -105,10 +117,21 @@ struct ThreadPool::Impl {
         while (generation.load() == seen) futex_wait(generation, seen);
         sleepers.fetch_sub(1);
       }
-      ++seen;  // never more than one ahead: run() returns only when every helper has finished
-      if (stop) return;
+      seen = generation.load(std::memory_order_acquire);  // maybe more than one ahead: others ran the piece meanwhile
+      if (stop.load(std::memory_order_relaxed)) return;
+      if (!pieces[thread].take(seen)) continue;
       (*body)(thread, num_threads);
       if (pending.fetch_sub(1) == 1 && caller_sleeps.load()) futex_wake_all(pending);
+    }
+  }
+
+  /// Of the run that is under way, and only by its caller.
+  void run_what_nobody_began() {
+    const uint32_t now = generation.load(std::memory_order_relaxed);
+    for (int t = 1; t < num_threads; ++t) {
+      if (!pieces[t].take(now)) continue;
+      (*body)(t, num_threads);
+      pending.fetch_sub(1);
     }
   }
 
@@ -121,11 +144,12 @@ struct ThreadPool::Impl {
 
   const int num_threads;
   const std::function<void(int, int)>* body = nullptr;  // published by `generation`
-  bool stop = false;                                    // likewise
+  std::atomic<bool> stop{false};                        // likewise; a helper may look late
   alignas(64) std::atomic<uint32_t> generation{0};
   std::atomic<uint32_t> sleepers{0};
   alignas(64) std::atomic<uint32_t> pending{0};
   std::atomic<bool> caller_sleeps{false};
+  std::unique_ptr<Piece[]> pieces;
   std::vector<std::thread> helpers;
 };
 
@@ -145,6 +169,7 @@ void ThreadPool::run(const std::function<void(int, int)>& body) {
   impl.pending.store(static_cast<uint32_t>(impl.num_threads - 1), std::memory_order_relaxed);
   impl.publish();
   body(0, impl.num_threads);
+  impl.run_what_nobody_began();
   impl.wait_for_helpers();
 }
 

@@ -1,7 +1,8 @@
 // A rank's compute threads: fork-join over a fixed number of threads, the caller being thread 0.
 //
-// Work is split by thread index, never stolen, and no thread shares an accumulator with another, so results do not
-// depend on the number of threads. Waiters stay awake for the length of a step's pauses while nobody else wants their
+// Work is split by thread index, and no thread shares an accumulator with another, so results do not depend on the
+// number of threads, nor on which of them runs a piece: one that its own thread has not begun when the caller is done
+// with its own is the caller's. Waiters stay awake for the length of a step's pauses while nobody else wants their
 // core, then sleep on a futex.
 #pragma once
 
@@ -21,8 +22,8 @@ class ThreadPool {
 
   int num_threads() const;
 
-  /// Calls body(thread, num_threads) once on every thread and returns when all are done. `body` must not throw. Not
-  /// re-entrant; one caller at a time.
+  /// Calls body(thread, num_threads) once for every thread and returns when all are done. `body` must not throw, nor wait
+  /// for another thread's piece. Not re-entrant; one caller at a time.
   void run(const std::function<void(int thread, int num_threads)>& body);
 
   /// run() over [0, count) in contiguous pieces: body(begin, end) on each thread with a non-empty piece. Calls body

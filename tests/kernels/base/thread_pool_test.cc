@@ -26,13 +26,36 @@ TEST(ThreadPool, RunsEveryThreadIndexOnce) {
   }
 }
 
-TEST(ThreadPool, TheCallerIsThreadZero) {
+TEST(ThreadPool, TheCallerIsThreadZeroAndTheOthersHaveTheirOwn) {
   ThreadPool pool(3);
   std::vector<std::thread::id> ids(3);
-  pool.run([&](int thread, int) { ids[thread] = std::this_thread::get_id(); });
+  pool.run([&](int thread, int) {
+    ids[thread] = std::this_thread::get_id();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough for each to begin
+  });
   EXPECT_EQ(ids[0], std::this_thread::get_id());
   EXPECT_NE(ids[1], ids[0]);
   EXPECT_NE(ids[2], ids[1]);
+}
+
+TEST(ThreadPool, ThePieceOfAThreadThatSleepsIsTheCallers) {
+  constexpr int kRounds = 50;
+  ThreadPool pool(2);
+  int taken_over = 0;
+  std::atomic<int> pieces{0};
+  for (int round = 0; round < kRounds; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the helper sleeps: to wake takes longer than nothing
+    std::thread::id id;
+    pool.run([&](int thread, int) {
+      if (thread == 0) return;
+      id = std::this_thread::get_id();
+      ++pieces;
+      std::this_thread::sleep_for(std::chrono::microseconds(300));  // it wakes meanwhile, and finds nothing to do
+    });
+    taken_over += id == std::this_thread::get_id();
+  }
+  EXPECT_EQ(pieces, kRounds);
+  EXPECT_GT(taken_over, 0);
 }
 
 TEST(ThreadPool, WakesHelpersThatSleep) {
