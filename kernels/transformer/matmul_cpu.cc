@@ -4,9 +4,8 @@
 // Order (X1): an output element has one accumulator. Blocks along k store it as FP32 and load it back, which changes no
 // bit; threads and row tiles cut n and m only. The order is the same for every vector width. What does not hold across
 // machines: a baseline without fused multiply-add rounds each product, so its bits differ from those of AVX2 and
-// AVX-512 (which agree). Mapping: a thread owns a rectangle of row tiles x panels. Bytes: each panel is read once a
-// block of rows; for few rows several panels stream side by side, enough accumulators to hide the FMA
-// latency.
+// AVX-512 (which agree). Mapping: a thread begins with a rectangle of row tiles x panels. Bytes: each panel is read
+// once a block of rows; for few rows several panels stream side by side, enough accumulators to hide the FMA latency.
 #include "kernels/transformer/matmul.h"
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "common/base/check.h"
 #include "kernels/transformer/matmul_cpu.h"
 #include "kernels/transformer/matmul_panels.h"
+#include "kernels/transformer/matmul_shares.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/transformer/matmul_cpu.cc"
@@ -24,6 +24,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/transformer/matmul_widen-inl.h"
+#include "kernels/transformer/pack_rows-inl.h"
 
 #ifndef HELIOS_MATMUL_JOB
 #define HELIOS_MATMUL_JOB
@@ -38,20 +39,10 @@ constexpr int64_t kSerialWork = 64 * 1024;  // multiply-adds not worth a fork
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// A matmul in progress, shared by its threads.
-struct MatmulJob {
-  MatmulArgs args;
-  int64_t m = 0;  // rows of this step
-  PanelView w;
-  float* packed = nullptr;   // [tile][k][rows of the tile]; null when rows are read in place
-  float* buffers = nullptr;  // [threads], each ThreadBuffers
-  int64_t partial_floats = 0;
-  alignas(64) uint32_t odd_mask[16];
-};
-
 /// Threads as a grid over tiles x panels, the rectangle's cost being even; prefers to cut panels.
 struct ThreadGrid {
   int64_t across_tiles = 1, across_panels = 1;
+  ThreadGrid() = default;
   ThreadGrid(int64_t tiles, int64_t panels, int64_t threads) {
     int64_t best = -1;
     for (int64_t a = 1; a <= std::min(threads, tiles); ++a) {
@@ -60,6 +51,19 @@ struct ThreadGrid {
       if (best < 0 || cost < best) best = cost, across_tiles = a, across_panels = b;
     }
   }
+};
+
+/// A matmul in progress, shared by its threads.
+struct MatmulJob {
+  MatmulArgs args;
+  int64_t m = 0;  // rows of this step
+  PanelView w;
+  WorkShares shares;
+  float* buffers = nullptr;    // [threads], each ThreadBuffers
+  int64_t partial_floats = 0;  // of a thread, at each level
+  int64_t packed_floats = 0;   // of a thread; 0 where rows are read in place
+  ThreadGrid grid;
+  alignas(64) uint32_t odd_mask[16];
 };
 
 /// The binary tree over segments, as a stack: after segment s, as many merges as s + 1 has trailing zero bits.
@@ -80,7 +84,8 @@ constexpr int64_t kRowLines = (kRowBytes + 63) / 64;
 
 // Register tiles: accumulators for twice the FMA latency, and room for the weights and a broadcast. kWidenTiles tiles
 // share weights that are widened once. Up to kDirectRows rows are read in place by kDirectPanels[rows] panels side by
-// side, more are packed as [tile][k][rows].
+// side, more are packed as [tile][k][rows]: by each thread for itself, which for two threads is faster than lines that
+// wander between their caches and a second fork.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr int64_t kTileRows = 12;
 constexpr int64_t kWidenTiles = INT64_MAX;  // 32 KiB of them crowd the activations out of L1: 0.79 of peak, not 0.86
@@ -161,8 +166,8 @@ HWY_INLINE void StorageRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_R
 }
 
 /// How far ahead rows in place fetch each of their panels. From four rows on arithmetic is half of the time, and the
-/// hardware's prefetchers do not run far enough ahead to read during it (5 to 20% of the time); with fewer rows they do,
-/// and are faster left alone.
+/// hardware's prefetchers do not run far enough ahead to read during it (5 to 20% of the time); with fewer rows they
+/// do, and are faster left alone.
 constexpr int64_t kDirectAhead = 8192;
 constexpr int kRowsThatFetch = 4;
 
@@ -244,7 +249,7 @@ TileFunction PackedTile(bool bf16, int64_t rows) {
 
 template <DType kStored, bool kTogether, size_t... kIndex>
 constexpr std::array<TileFunction, sizeof...(kIndex)> DirectTiles(std::index_sequence<kIndex...>) {
-  return {&Tile<static_cast<int>(kIndex) + 1, kTogether ? kDirectPanels[kIndex + 1] : 1, kStored, false>...};
+  return {&Tile < static_cast<int>(kIndex) + 1, kTogether ? kDirectPanels[kIndex + 1] : 1, kStored, false > ...};
 }
 
 /// The kernel for `rows` rows in place, and kDirectPanels[rows] panels or a single one.
@@ -279,13 +284,18 @@ struct ThreadBuffers {
   float* partials;  // [kMaxLevels][partial_floats]
   float* widened;   // [kBlockK][kWidth]
   float* run;       // a run's sums: one panel of packed rows, or all that is direct
+  float* packed;    // [tile][k][rows of the tile] of a block of rows; of none where rows are read in place
 };
 constexpr int64_t kRunFloats = kBlockRows * kWidth;
 static_assert(kRunFloats >= 4 * kDirectRows * kWidth);
-int64_t ThreadFloats(int64_t partial_floats) { return kMaxLevels * partial_floats + kBlockK * kWidth + kRunFloats; }
+constexpr int64_t kThreadFloats = kBlockK * kWidth + kRunFloats;  // besides partial sums and packed rows
+int64_t ThreadFloats(int64_t partial_floats, int64_t packed_floats) {
+  return kMaxLevels * partial_floats + kThreadFloats + packed_floats;
+}
 ThreadBuffers BuffersOf(const MatmulJob& job, int64_t thread) {
-  float* base = job.buffers + thread * ThreadFloats(job.partial_floats);
-  return {base, base + kMaxLevels * job.partial_floats, base + kMaxLevels * job.partial_floats + kBlockK * kWidth};
+  float* const base = job.buffers + thread * ThreadFloats(job.partial_floats, job.packed_floats);
+  float* const widened = base + kMaxLevels * job.partial_floats;
+  return {base, widened, widened + kBlockK * kWidth, widened + kThreadFloats};
 }
 
 /// One row of a panel: sums (+)= run * scales, `run` being sums too where that is all. A segment's first run starts
@@ -333,7 +343,7 @@ void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
     float* const sums = folds ? buffers.run : panel_sums;
     for (int64_t t = block.tile_begin; t < block.tile_end; ++t, ahead.from += share) {
       const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
-      const float* x = job.packed + row * job.w.k + piece.k * height;
+      const float* x = buffers.packed + (row - first_row) * job.w.k + piece.k * height;
       PackedTile(bf16 && !widen, height)(widen ? reinterpret_cast<const uint32_t*>(buffers.widened) : panel, 0, x, 0,
                                          piece.len, sums + (row - first_row) * kWidth, piece.begins_run, job.odd_mask,
                                          ahead);
@@ -401,9 +411,7 @@ void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   const int64_t first_row = tiles.begin(block.tile_begin), rows = tiles.begin(block.tile_end) - first_row;
   const int64_t panels = block.panel_end - block.panel_begin;
   SumSegments(job, kBlockK, panels * rows * kWidth, buffers.partials,
-              [&](const Piece& piece, float* running) {
-                AddPackedBlock(job, tiles, block, piece, buffers, running);
-              });
+              [&](const Piece& piece, float* running) { AddPackedBlock(job, tiles, block, piece, buffers, running); });
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t p = 0; p < panels; ++p) {
       WriteRow(job, buffers.partials + (p * rows + r) * kWidth, first_row + r, block.panel_begin + p);
@@ -411,21 +419,45 @@ void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   }
 }
 
-void RunPacked(const MatmulJob& job, const Block& mine, const ThreadBuffers& buffers) {
-  const RowTiles tiles(job.m, kTileRows);
-  constexpr int64_t kBlockTiles = kBlockRows / kTileRows;
-  for (int64_t t = mine.tile_begin; t < mine.tile_end; t += kBlockTiles) {
-    for (int64_t p = mine.panel_begin; p < mine.panel_end; p += kGroupPanels) {
-      RunPackedBlock(job, tiles,
-                     {t, std::min(t + kBlockTiles, mine.tile_end), p, std::min(p + kGroupPanels, mine.panel_end)},
-                     buffers);
-    }
+/// A block's rows of x into [tile][k][rows of the tile].
+void PackRows(const MatmulJob& job, const RowTiles& tiles, const Block& block, float* packed) {
+  for (int64_t t = block.tile_begin; t < block.tile_end; ++t) {
+    const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
+    PackTileRows(job.args.x + row * job.args.x_stride, job.args.x_stride, job.w.k, height, packed);
+    packed += height * job.w.k;
   }
 }
 
+constexpr int64_t kBlockTiles = kBlockRows / kTileRows;
+int64_t NumBlocks(const Block& share) { return (share.tile_end - share.tile_begin + kBlockTiles - 1) / kBlockTiles; }
+
+/// What the grid gives to a thread; nothing to those beside it.
+Block ShareOf(const MatmulJob& job, int64_t thread) {
+  const ThreadGrid& grid = job.grid;
+  if (thread >= grid.across_tiles * grid.across_panels) return {0, 0, 0, 0};
+  const int64_t tiles = job.packed_floats != 0 ? RowTiles(job.m, kTileRows).count : 1, panels = job.w.num_panels();
+  const int64_t a = thread / grid.across_panels, b = thread % grid.across_panels;
+  return {tiles * a / grid.across_tiles, tiles * (a + 1) / grid.across_tiles, panels * b / grid.across_panels,
+          panels * (b + 1) / grid.across_panels};
+}
+
+/// Packed rows: a unit is one panel and a block of rows, block after block. `packed` is what the buffer holds.
+void RunPackedUnits(const MatmulJob& job, const WorkShares::Units& units, const ThreadBuffers& buffers, Block& packed) {
+  const Block share = ShareOf(job, units.owner);
+  const int64_t panels = share.panel_end - share.panel_begin, block = units.begin / panels;
+  const int64_t tile_begin = share.tile_begin + block * kBlockTiles;
+  const RowTiles tiles(job.m, kTileRows);
+  const Block mine{tile_begin, std::min(tile_begin + kBlockTiles, share.tile_end),
+                   share.panel_begin + units.begin - block * panels, share.panel_begin + units.end - block * panels};
+  if (mine.tile_begin != packed.tile_begin || mine.tile_end != packed.tile_end) {
+    PackRows(job, tiles, mine, buffers.packed);
+    packed = mine;
+  }
+  RunPackedBlock(job, tiles, mine, buffers);
+}
+
 /// `panels` panels from `first`, `apart` apart, for all (at most kDirectRows) rows.
-void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart,
-                     const ThreadBuffers& buffers) {
+void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart, const ThreadBuffers& buffers) {
   const int64_t rows = job.m, stride = apart * job.w.panel_words;
   const bool scaled = is_eight_bit(job.w.dtype);
   const TileFunction tile = DirectTile(job.w.dtype, rows, panels > 1);
@@ -444,69 +476,38 @@ void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_
   }
 }
 
-/// Cuts the panels into as many runs as stream side by side, each read from its begin to its end.
-void RunDirect(const MatmulJob& job, const Block& mine, const ThreadBuffers& buffers) {
-  const int64_t together = kDirectPanels[static_cast<size_t>(job.m)];
-  const int64_t run = (mine.panel_end - mine.panel_begin) / together;
-  for (int64_t p = mine.panel_begin; p < mine.panel_begin + run; ++p) RunDirectPanels(job, p, together, run, buffers);
-  for (int64_t p = mine.panel_begin + run * together; p < mine.panel_end; ++p) RunDirectPanels(job, p, 1, 1, buffers);
-}
+/// Rows in place: the share's panels are cut into as many runs as stream side by side, each read from its begin to its
+/// end. A unit is one panel of each; those left over come last, one by one.
+struct DirectRuns {
+  int64_t together, length, num_units;
+  DirectRuns(const MatmulJob& job, const Block& share)
+      : together(kDirectPanels[static_cast<size_t>(job.m)]),
+        length((share.panel_end - share.panel_begin) / together),
+        num_units(share.panel_end - share.panel_begin - (together - 1) * length) {}
+};
 
-/// `rows` rows of x, [begin, end) of k, into to[k * height + row].
-void PackRowsOneByOne(const float* HWY_RESTRICT from, int64_t stride, int64_t rows, int64_t begin, int64_t end,
-                      int64_t height, float* HWY_RESTRICT to) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t k = begin; k < end; ++k) to[k * height + r] = from[r * stride + k];
+void RunDirectUnits(const MatmulJob& job, const WorkShares::Units& units, const ThreadBuffers& buffers) {
+  const Block share = ShareOf(job, units.owner);
+  const DirectRuns runs(job, share);
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    if (unit < runs.length) {
+      RunDirectPanels(job, share.panel_begin + unit, runs.together, runs.length, buffers);
+    } else {
+      RunDirectPanels(job, share.panel_begin + unit + (runs.together - 1) * runs.length, 1, 1, buffers);
+    }
   }
 }
 
-/// The same for four rows: transposed in registers, which stores four elements at once.
-void PackFourRows(const float* HWY_RESTRICT from, int64_t stride, int64_t count, int64_t height,
-                  float* HWY_RESTRICT to) {
-  int64_t k = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const hn::CappedTag<float, 4> d;
-  for (; k + 4 <= count; k += 4) {
-    const auto a = hn::LoadU(d, from + k), b = hn::LoadU(d, from + stride + k);
-    const auto c = hn::LoadU(d, from + 2 * stride + k), e = hn::LoadU(d, from + 3 * stride + k);
-    const auto ac_low = hn::InterleaveLower(d, a, c), ac_high = hn::InterleaveUpper(d, a, c);
-    const auto be_low = hn::InterleaveLower(d, b, e), be_high = hn::InterleaveUpper(d, b, e);
-    hn::StoreU(hn::InterleaveLower(d, ac_low, be_low), d, to + k * height);
-    hn::StoreU(hn::InterleaveUpper(d, ac_low, be_low), d, to + (k + 1) * height);
-    hn::StoreU(hn::InterleaveLower(d, ac_high, be_high), d, to + (k + 2) * height);
-    hn::StoreU(hn::InterleaveUpper(d, ac_high, be_high), d, to + (k + 3) * height);
-  }
-#endif
-  PackRowsOneByOne(from, stride, 4, k, count, height, to);
-}
-
-/// Rows of x into [tile][k][rows], this thread's share of the tiles.
-void PackRows(const MatmulJob& job, int64_t tile_begin, int64_t tile_end) {
-  const RowTiles tiles(job.m, kTileRows);
-  const int64_t stride = job.args.x_stride;
-  for (int64_t t = tile_begin; t < tile_end; ++t) {
-    const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
-    float* to = job.packed + row * job.w.k;
-    const float* from = job.args.x + row * stride;
-    int64_t r = 0;
-    for (; r + 4 <= height; r += 4) PackFourRows(from + r * stride, stride, job.w.k, height, to + r);
-    PackRowsOneByOne(from + r * stride, stride, height - r, 0, job.w.k, height, to + r);
-  }
-}
-
-void RunThread(const MatmulJob& job, int64_t thread, int64_t num_threads) {
-  const RowTiles tiles(job.m, kTileRows);
-  const int64_t num_tiles = job.packed ? tiles.count : 1, panels = job.w.num_panels();
-  const ThreadGrid grid(num_tiles, panels, num_threads);
-  if (thread >= grid.across_tiles * grid.across_panels) return;
-  const int64_t a = thread / grid.across_panels, b = thread % grid.across_panels;
-  const Block mine{num_tiles * a / grid.across_tiles, num_tiles * (a + 1) / grid.across_tiles,
-                   panels * b / grid.across_panels, panels * (b + 1) / grid.across_panels};
+void RunThread(const MatmulJob& job, int64_t thread) {
   const ThreadBuffers buffers = BuffersOf(job, thread);
-  if (job.packed) {
-    RunPacked(job, mine, buffers);
-  } else {
-    RunDirect(job, mine, buffers);
+  const bool direct = job.packed_floats == 0;
+  Block packed{0, 0, 0, 0};
+  while (const WorkShares::Units units = job.shares.take(thread, direct ? 1 : kGroupPanels)) {
+    if (direct) {
+      RunDirectUnits(job, units, buffers);
+    } else {
+      RunPackedUnits(job, units, buffers, packed);
+    }
   }
 }
 
@@ -514,29 +515,31 @@ void RunThread(const MatmulJob& job, int64_t thread, int64_t num_threads) {
 
 int64_t PanelWidth() { return kWidth; }
 
-int64_t DirectRows() { return kDirectRows; }
-
 int64_t PartialFloats(int64_t max_rows) {
   return std::max(std::min(max_rows, kBlockRows), kDirectRows) * kGroupPanels * kWidth;
 }
 
-int64_t ThreadBytes(int64_t max_rows) { return ThreadFloats(PartialFloats(max_rows)) * 4; }
+int64_t PackedFloats(int64_t max_rows, int64_t k) {
+  return max_rows <= kDirectRows ? 0 : round_up(std::min(max_rows, kBlockRows) * std::max<int64_t>(k, 1), kLanes);
+}
+
+int64_t ThreadBytes(int64_t max_rows, int64_t k) {
+  return ThreadFloats(PartialFloats(max_rows), PackedFloats(max_rows, k)) * 4;
+}
 
 void RunMatmul(MatmulJob& job, ThreadPool& pool) {
+  const bool direct = job.packed_floats == 0;
   const bool alone = pool.num_threads() == 1 || job.m * job.w.n * std::max<int64_t>(job.w.k, 1) <= kSerialWork;
-  if (job.packed) {
-    const RowTiles tiles(job.m, kTileRows);
-    if (alone) {
-      PackRows(job, 0, tiles.count);
-    } else {
-      pool.run([&job](int64_t thread, int64_t threads) {
-        const RowTiles all(job.m, kTileRows);
-        PackRows(job, all.count * thread / threads, all.count * (thread + 1) / threads);
-      });
-    }
+  const int64_t num_threads = alone ? 1 : pool.num_threads();
+  job.grid = ThreadGrid(direct ? 1 : RowTiles(job.m, kTileRows).count, job.w.num_panels(), num_threads);
+  for (int64_t t = 0; t < pool.num_threads(); ++t) {
+    const Block share = ShareOf(job, t);
+    const int64_t panels = share.panel_end - share.panel_begin;
+    const int64_t units = direct ? DirectRuns(job, share).num_units : panels * NumBlocks(share);
+    job.shares.set(t, units, direct ? units : panels);
   }
-  if (alone) return RunThread(job, 0, 1);
-  pool.run([&job](int64_t thread, int64_t threads) { RunThread(job, thread, threads); });
+  if (alone) return RunThread(job, 0);
+  pool.run([&job](int64_t thread, int64_t) { RunThread(job, thread); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -547,16 +550,15 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 
 HWY_EXPORT(PanelWidth);
-HWY_EXPORT(DirectRows);
 HWY_EXPORT(PartialFloats);
+HWY_EXPORT(PackedFloats);
 HWY_EXPORT(ThreadBytes);
 HWY_EXPORT(RunMatmul);
 
 int64_t matmul_panel_width() { return HWY_DYNAMIC_DISPATCH(PanelWidth)(); }
 
 int64_t matmul_scratch_bytes(const PackedMatrix& w, int64_t max_rows, int num_threads) {
-  const int64_t packed = round_up(max_rows * w.k() * 4, 64);
-  return packed + num_threads * HWY_DYNAMIC_DISPATCH(ThreadBytes)(max_rows);
+  return WorkShares::bytes(num_threads) + num_threads * HWY_DYNAMIC_DISPATCH(ThreadBytes)(max_rows, w.k());
 }
 
 void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
@@ -569,13 +571,10 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
   job.args = args;
   job.w = MatmulKernels::view(*args.w);
   HELIOS_CHECK(job.w.width == matmul_panel_width(), job.w.width);
-  auto* bytes = static_cast<std::byte*>(scratch);
   job.partial_floats = HWY_DYNAMIC_DISPATCH(PartialFloats)(m);
-  if (m > HWY_DYNAMIC_DISPATCH(DirectRows)()) {
-    job.packed = reinterpret_cast<float*>(bytes);
-    bytes += round_up(m * job.w.k * 4, 64);
-  }
-  job.buffers = reinterpret_cast<float*>(bytes);
+  job.packed_floats = HWY_DYNAMIC_DISPATCH(PackedFloats)(m, job.w.k);
+  job.shares = WorkShares(scratch, pool.num_threads());
+  job.buffers = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + WorkShares::bytes(pool.num_threads()));
   HWY_DYNAMIC_DISPATCH(RunMatmul)(job, pool);
 }
 
