@@ -2,12 +2,10 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <span>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +23,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "coordinator/http/wake_signal.h"
 #include "coordinator/protocol/identity.h"
@@ -77,6 +76,14 @@ std::optional<ApiError> refusal(error_code ec, const HttpOptions& options) {
   return std::nullopt;  // a timeout, a reset
 }
 
+/// What its socket was made with.
+ConnectionStrand strand_of(beast::tcp_stream& stream) {
+  const auto executor = stream.get_executor();
+  const auto* strand = executor.target<ConnectionStrand>();
+  HELIOS_CHECK(strand != nullptr);
+  return *strand;
+}
+
 /// Counts a request for as long as it is being answered.
 class ActiveRequest {
  public:
@@ -96,7 +103,7 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
         options_(shared.options),
         stream_(std::move(socket)),
         poll_timer_(stream_.get_executor()),
-        wake_(std::make_shared<WakeSignal>(stream_.get_executor(), shared.wake_hub)) {}
+        wake_(std::make_shared<WakeSignal>(strand_of(stream_), shared.wake_hub)) {}
 
   ~BeastConnection() override { wake_->close(); }
 
@@ -166,7 +173,7 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
   net::awaitable<bool> answer(HttpRequest request, Turn turn);
   net::awaitable<bool> answer_later(std::unique_ptr<PendingReply> pending, Turn turn);
   net::awaitable<bool> write_reply(HttpReply reply, Turn turn);
-  size_t write_at_once(std::span<const std::string_view> parts);
+  size_t write_at_once(std::string_view bytes);
   net::awaitable<bool> write(std::string bytes);
   net::awaitable<void> watch_peer(std::shared_ptr<BeastConnection> self, uint64_t turn);
   net::awaitable<void> linger();
@@ -336,15 +343,13 @@ void BeastConnection::send_events(Stream& stream) {
     count_response(200);
     before = stream_head({turn.http_minor, turn.keep_alive && chunked, turn.request_id});
   }
-  if (chunked) before += chunk_begin(stream.events.size());
-  const bool last = chunked && stream.state == PendingReply::State::kStreamed;
-  const std::array<std::string_view, 4> parts = {before, stream.events, chunked ? kChunkEnd : "",
-                                                 last ? kLastChunk : ""};
-  size_t sent = write_at_once(parts);
-  for (const std::string_view part : parts) {
-    stream.unsent += part.substr(std::min(sent, part.size()));
-    sent -= std::min(sent, part.size());
+  if (chunked) {
+    before += chunk_begin(stream.events.size());
+    stream.events += kChunkEnd;
+    if (stream.state == PendingReply::State::kStreamed) stream.events += kLastChunk;
   }
+  stream.events.insert(0, before);
+  stream.unsent += std::string_view(stream.events).substr(write_at_once(stream.events));
   stream.events.clear();
 }
 
@@ -393,21 +398,15 @@ net::awaitable<bool> BeastConnection::write_reply(HttpReply reply, Turn turn) {
 
 /// What the socket takes at once, as a rule all: no timer, no round through the reactor. An error shows at the next
 /// write.
-size_t BeastConnection::write_at_once(std::span<const std::string_view> parts) {
-  std::array<iovec, 4> buffers;
-  msghdr message{};
-  message.msg_iov = buffers.data();
-  for (const std::string_view part : parts) {
-    if (!part.empty()) buffers[message.msg_iovlen++] = {const_cast<char*>(part.data()), part.size()};
-  }
-  const ssize_t sent = ::sendmsg(stream_.socket().native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+size_t BeastConnection::write_at_once(std::string_view bytes) {
+  const ssize_t sent =
+      ::send(stream_.socket().native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent > 0 ? static_cast<size_t>(sent) : 0;
 }
 
 /// The time limit starts anew whenever the client has taken some bytes.
 net::awaitable<bool> BeastConnection::write(std::string bytes) {
-  const std::array<std::string_view, 1> whole = {bytes};
-  for (size_t sent = write_at_once(whole); sent < bytes.size();) {
+  for (size_t sent = write_at_once(bytes); sent < bytes.size();) {
     stream_.expires_after(options_.write_timeout);
     auto [ec, n] = co_await stream_.async_write_some(net::buffer(bytes.data() + sent, bytes.size() - sent), kAwait);
     if (ec) {

@@ -2,11 +2,11 @@
 // once.
 //
 // A step has something for every stream. Posting to each connection would wake an I/O thread over and over; the hub
-// posts once, and that one visit runs them all, with those that come while it runs. It runs them twice: first each
-// gathers what has come, then each writes. So code and caches are warm for the second and all that follow, and a client
-// with several streams is woken once. notify() may come late, from an engine that still holds the callback of a
-// connection or of a server long gone: close() makes it harmless and drops the executor, which must not outlive its
-// io_context. Only for this room's Asio files.
+// posts once, and that one visit runs them all, with those that come while it runs: first each gathers what has come,
+// then each writes. So code and caches are warm for the second and all that follow, and a client with several streams
+// is woken once. notify() may come late, from an engine that still holds the callback of a connection or of a server
+// long gone: close() makes it harmless and drops the executor, which must not outlive its io_context. Only for this
+// room's Asio files.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +15,23 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 namespace helios {
 
 class WakeSignal;
 using WakeSignals = std::vector<std::shared_ptr<WakeSignal>>;
+using ConnectionStrand = boost::asio::strand<boost::asio::io_context::executor_type>;
 
 class WakeHub : public std::enable_shared_from_this<WakeHub> {
  public:
@@ -70,25 +72,24 @@ class WakeHub : public std::enable_shared_from_this<WakeHub> {
   int num_visiting_ = 0;
 };
 
-/// Those of one round that have gathered something and did not write it yet. Any thread: a strand that was busy comes
-/// late, and finds it closed.
-class WakeRound {
+/// Those that a visit wakes together. Each strand is entered once: it is held while those before it are entered, one
+/// within the other, and on the way back each writes what it has gathered, the first first. A strand that was busy
+/// comes late, on any thread, and wakes its signal alone.
+class WakeRound : public std::enable_shared_from_this<WakeRound> {
  public:
-  bool add(const std::shared_ptr<WakeSignal>& signal) {
-    std::lock_guard lock(mutex_);
-    if (!closed_) signals_.push_back(signal);
-    return !closed_;
-  }
-  WakeSignals close() {
-    std::lock_guard lock(mutex_);
-    closed_ = true;
-    return std::move(signals_);
+  explicit WakeRound(WakeSignals signals) : left_(std::move(signals)) {}
+
+  void run() {
+    while (!left_.empty()) enter();
   }
 
  private:
-  std::mutex mutex_;
-  WakeSignals signals_;
-  bool closed_ = false;
+  void enter();
+  void wake(WakeSignal& signal);
+
+  const std::thread::id visitor_ = std::this_thread::get_id();
+  WakeSignals left_;                      // visitor
+  const WakeSignal* entering_ = nullptr;  // visitor: its strand runs within this call, or later
 };
 
 /// What a coroutine leaves to be done while it waits, on its strand: most wake-ups need no more than this.
@@ -105,7 +106,7 @@ class WakeTarget {
 
 class WakeSignal : public std::enable_shared_from_this<WakeSignal> {
  public:
-  WakeSignal(boost::asio::any_io_executor strand, std::shared_ptr<WakeHub> hub)
+  WakeSignal(ConnectionStrand strand, std::shared_ptr<WakeHub> hub)
       : strand_(std::move(strand)), hub_(std::move(hub)) {}
 
   /// Any thread. Notifications that come before the target has run are one.
@@ -122,21 +123,6 @@ class WakeSignal : public std::enable_shared_from_this<WakeSignal> {
                                                                                        boost::asio::use_awaitable);
   }
 
-  /// An I/O thread: the first half of a wake-up, at once when nothing else runs on the strand.
-  void wake(std::shared_ptr<WakeRound> round) {
-    on_strand([round = std::move(round)](WakeSignal& self) {
-      if (!self.waiter_ || !self.gather() || round->add(self.shared_from_this())) return;
-      self.flush();
-    });
-  }
-
-  /// An I/O thread: the second half.
-  void finish_wake() {
-    on_strand([](WakeSignal& self) {
-      if (self.waiter_) self.flush();
-    });
-  }
-
   /// Strand; nothing waits any more.
   void close() {
     std::lock_guard lock(mutex_);
@@ -144,11 +130,13 @@ class WakeSignal : public std::enable_shared_from_this<WakeSignal> {
   }
 
  private:
+  friend class WakeRound;
   using Waiter = boost::asio::async_result<boost::asio::use_awaitable_t<>, void()>::handler_type;
 
+  /// Any thread; at once when it is an I/O thread and nothing else runs on the strand.
   template <class Action>
   void on_strand(Action action) {
-    std::optional<boost::asio::any_io_executor> strand;
+    std::optional<ConnectionStrand> strand;
     {
       std::lock_guard lock(mutex_);
       strand = strand_;
@@ -164,7 +152,7 @@ class WakeSignal : public std::enable_shared_from_this<WakeSignal> {
   }
 
   void flush() {
-    if (!target_->flush()) return;
+    if (!waiter_ || !target_->flush()) return;
     Waiter waiter = std::move(*waiter_);
     waiter_.reset();
     std::move(waiter)();
@@ -172,7 +160,7 @@ class WakeSignal : public std::enable_shared_from_this<WakeSignal> {
 
   std::atomic<bool> pending_ = false;
   std::mutex mutex_;
-  std::optional<boost::asio::any_io_executor> strand_;
+  std::optional<ConnectionStrand> strand_;
   WakeTarget* target_ = nullptr;  // strand, while waiting
   std::optional<Waiter> waiter_;  // strand
   const std::shared_ptr<WakeHub> hub_;
@@ -197,11 +185,22 @@ inline bool WakeHub::take(WakeSignals* mine, int round) {
 
 inline void WakeHub::visit() {
   WakeSignals mine;
-  for (int round = 0; take(&mine, round); ++round) {
-    const auto gathered = std::make_shared<WakeRound>();
-    for (const auto& signal : mine) signal->wake(gathered);
-    for (const auto& signal : gathered->close()) signal->finish_wake();
-  }
+  for (int round = 0; take(&mine, round); ++round) std::make_shared<WakeRound>(std::move(mine))->run();
+}
+
+inline void WakeRound::enter() {
+  const std::shared_ptr<WakeSignal> signal = std::move(left_.back());
+  left_.pop_back();
+  entering_ = signal.get();
+  signal->on_strand([round = shared_from_this()](WakeSignal& self) { round->wake(self); });
+  entering_ = nullptr;
+}
+
+inline void WakeRound::wake(WakeSignal& signal) {
+  const bool at_once = std::this_thread::get_id() == visitor_ && std::exchange(entering_, nullptr) == &signal;
+  if (!signal.waiter_ || !signal.gather()) return;
+  if (at_once) run();
+  signal.flush();
 }
 
 }  // namespace helios
