@@ -1,6 +1,7 @@
 #include "common/net/zmq_socket.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -117,6 +119,8 @@ ZmqSocket::ZmqSocket(ZmqContext& context, int type)
   set(ZMQ_HEARTBEAT_IVL, kHeartbeatIntervalMs);
   set(ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs);
   set(ZMQ_HEARTBEAT_TTL, kHeartbeatTimeoutMs);
+  size_t size = sizeof descriptor_;
+  HELIOS_CHECK(zmq_getsockopt(handle_, ZMQ_FD, &descriptor_, &size) == 0, zmq_strerror(zmq_errno()));
   const int64_t limit = kMaxFrameBytes;
   HELIOS_CHECK(zmq_setsockopt(handle_, ZMQ_MAXMSGSIZE, &limit, sizeof limit) == 0, zmq_strerror(zmq_errno()));
 }
@@ -139,12 +143,17 @@ ZmqSocket ZmqSocket::dealer(ZmqContext& context, const std::string& identity) {
 }
 
 ZmqSocket::ZmqSocket(ZmqSocket&& other) noexcept
-    : handle_(std::exchange(other.handle_, nullptr)), dropped_(other.dropped_), routes_(other.routes_) {}
+    : handle_(std::exchange(other.handle_, nullptr)),
+      descriptor_(other.descriptor_),
+      dropped_(other.dropped_),
+      routes_(other.routes_) {}
 
 ZmqSocket& ZmqSocket::operator=(ZmqSocket&& other) noexcept {
   if (this != &other) {
     if (handle_) zmq_close(handle_);
     handle_ = std::exchange(other.handle_, nullptr);
+    descriptor_ = other.descriptor_;
+    quiet_ = false;
     owner_thread_ = 0;
     dropped_ = other.dropped_;
     routes_ = other.routes_;
@@ -206,6 +215,7 @@ Status ZmqSocket::connect(const std::string& endpoint) {
 
 Status ZmqSocket::send(const std::string& identity, std::span<const std::string> frames) {
   check_thread();
+  quiet_ = false;  // now and then it takes the news, too
   HELIOS_CHECK(routes_ != identity.empty(), "a ROUTER names its peer, a DEALER does not");
   HELIOS_CHECK(!frames.empty() && frames.size() <= kMaxFrames, frames.size());
   // Only the first frame can be refused: once a peer's queue has taken it, the others follow without waiting.
@@ -224,6 +234,7 @@ Status ZmqSocket::send(const std::string& identity, std::span<const std::string>
 
 std::optional<ZmqMessage> ZmqSocket::try_receive() {
   check_thread();
+  quiet_ = false;
   for (int drops = 0; drops < kMaxDropsPerReceive; ++drops) {
     ZmqMessage message;
     int64_t bytes = 0;
@@ -232,7 +243,10 @@ std::optional<ZmqMessage> ZmqSocket::try_receive() {
     bool identity = routes_;
     while (more) {
       Frame frame;
-      if (!receive_frame(handle_, frame)) return std::nullopt;  // messages arrive whole: only ever the first frame
+      if (!receive_frame(handle_, frame)) {  // messages arrive whole: only ever the first frame
+        quiet_ = true;
+        return std::nullopt;
+      }
       more = frame.more();
       if (std::exchange(identity, false)) {
         message.identity = frame.bytes();
@@ -248,22 +262,48 @@ std::optional<ZmqMessage> ZmqSocket::try_receive() {
   return std::nullopt;
 }
 
+/// Takes the news, where there may be any: a system call or three.
+bool ZmqSocket::has_message() {
+  check_thread();
+  if (quiet_) return false;
+  int events = 0;
+  size_t size = sizeof events;
+  while (zmq_getsockopt(handle_, ZMQ_EVENTS, &events, &size) != 0) {
+    HELIOS_CHECK(zmq_errno() == EINTR, zmq_strerror(zmq_errno()));
+  }
+  quiet_ = (events & ZMQ_POLLIN) == 0;
+  return !quiet_;
+}
+
+// zmq_poll() asks each socket before and after every poll() of its own, and polls once without waiting. Here a socket
+// is asked when its descriptor says so, or when what was done with it since may have taken the news.
 bool zmq_wait(std::span<ZmqSocket* const> sockets, int wake_fd, std::chrono::milliseconds limit) {
-  std::vector<zmq_pollitem_t> items;
-  items.reserve(sockets.size() + 1);
-  for (ZmqSocket* const socket : sockets) {
-    socket->check_thread();
-    items.push_back({socket->handle(), 0, ZMQ_POLLIN, 0});
+  const auto end = std::chrono::steady_clock::now() + limit;
+  std::vector<pollfd> polled;
+  polled.reserve(sockets.size() + 1);
+  for (const ZmqSocket* const socket : sockets) polled.push_back({socket->descriptor_, POLLIN, 0});
+  polled.push_back({wake_fd, POLLIN, 0});  // poll() passes a negative one by
+  const auto any_message = [&] {
+    bool any = false;
+    for (ZmqSocket* const socket : sockets) any |= socket->has_message();
+    return any;
+  };
+  if (any_message()) return true;
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const auto wait_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, std::numeric_limits<int>::max()));
+    if (::poll(polled.data(), polled.size(), wait_ms) <= 0) return false;  // time is up, or a signal
+    const bool woken = (polled.back().revents & POLLIN) != 0;
+    if (woken) {
+      uint64_t count = 0;
+      [[maybe_unused]] const auto drained = ::read(wake_fd, &count, sizeof count);
+    }
+    for (size_t i = 0; i < sockets.size(); ++i) {
+      if (polled[i].revents != 0) sockets[i]->quiet_ = false;
+    }
+    const bool readable = any_message();
+    if (readable || woken) return readable;
   }
-  if (wake_fd >= 0) items.push_back({nullptr, wake_fd, ZMQ_POLLIN, 0});
-  const long wait_ms = std::max<long>(0, limit.count());
-  if (zmq_poll(items.data(), static_cast<int>(items.size()), wait_ms) <= 0) return false;  // time is up, or a signal
-  if (wake_fd >= 0 && (items.back().revents & ZMQ_POLLIN)) {
-    uint64_t count = 0;
-    [[maybe_unused]] const auto drained = ::read(wake_fd, &count, sizeof count);
-  }
-  return std::any_of(items.begin(), items.begin() + static_cast<ptrdiff_t>(sockets.size()),
-                     [](const zmq_pollitem_t& item) { return (item.revents & ZMQ_POLLIN) != 0; });
 }
 
 }  // namespace helios

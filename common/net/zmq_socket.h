@@ -87,8 +87,11 @@ class ZmqSocket {
   friend bool zmq_wait(std::span<ZmqSocket* const>, int, std::chrono::milliseconds);
   void check_thread();
   void set(int option, int value);
+  bool has_message();
 
   void* handle_ = nullptr;
+  int descriptor_ = -1;  // readable when ZeroMQ has news for the owner, which may be a message
+  bool quiet_ = false;   // no message is there, and none can be before the descriptor is readable
   uint64_t owner_thread_ = 0;  // 0: whoever uses it first
   uint64_t dropped_ = 0;
   bool routes_ = false;  // a ROUTER

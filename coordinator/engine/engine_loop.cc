@@ -158,14 +158,16 @@ void EngineLoop::turn() {
   notify_touched();  // last: the ranks already work on the next frame
 }
 
+/// Until nothing is there, or a frame was decoded: then the ranks get the next one before the socket is asked again.
 void EngineLoop::receive() {
-  for (int i = 0; i < kMaxMessagesPerTurn; ++i) {
+  bool decoded = false;
+  for (int i = 0; i < kMaxMessagesPerTurn && !decoded; ++i) {
     auto received = link_->try_receive();
     if (!received) return;
     if (auto* control = std::get_if<ControlMessage>(&received->message)) {
       ranks_->on_message(received->identity, *control, Clock::now());
     } else if (auto* completion = std::get_if<Completion>(&received->message)) {
-      on_completion(received->identity, std::move(*completion));
+      decoded = on_completion(received->identity, std::move(*completion));
     } else if (const auto rank = ranks_->rank_of(received->identity)) {
       const Error& error = std::get<Error>(received->message);
       ranks_->fail(fmt::format("rank {} sent what is no message: {}", rank->value, error.message), rank, Clock::now());

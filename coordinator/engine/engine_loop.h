@@ -73,7 +73,7 @@ class EngineLoop {
 
   // Messages.
   void receive();
-  void on_completion(const std::string& identity, Completion completion);
+  bool on_completion(const std::string& identity, Completion completion);
   void decode_frame(const FrameInFlight& frame, const Completion& completion);
   DecodedLane decode(const ActiveSequence& sequence, const FrameInFlight& frame, size_t lane,
                      const Completion& completion) const;

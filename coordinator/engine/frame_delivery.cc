@@ -21,16 +21,21 @@ void follow_mask(TokenMask& mask, DecodedLane* lane) {
 
 }  // namespace
 
-void EngineLoop::on_completion(const std::string& identity, Completion completion) {
+/// True when a frame was decoded.
+bool EngineLoop::on_completion(const std::string& identity, Completion completion) {
   const auto rank = ranks_->rank_of(identity);
-  if (!rank || !ledger_ || completion.incarnation != ranks_->incarnation()) return;  // an earlier life
+  if (!rank || !ledger_ || completion.incarnation != ranks_->incarnation()) return false;  // an earlier life
   if (auto arrived = ledger_->arrived(*rank, std::move(completion)); !arrived) {
-    return ranks_->fail(arrived.error().message, std::nullopt, Clock::now());
+    ranks_->fail(arrived.error().message, std::nullopt, Clock::now());
+    return false;
   }
+  bool decoded = false;
   while (const FrameInFlight* frame = ledger_->done()) {
     decode_frame(*frame, ledger_->completion());
     ledger_->release();  // R27: only now
+    decoded = true;
   }
+  return decoded;
 }
 
 DecodedLane EngineLoop::decode(const ActiveSequence& sequence, const FrameInFlight& frame, size_t index,

@@ -280,6 +280,36 @@ TEST(ZmqWait, AWakeEventEndsTheWaitAndIsDrained) {
   EXPECT_EQ(::read(wake.fd(), &left, sizeof left), -1) << "drained";
 }
 
+// A send takes in what has come when the last look is over a millisecond old, and the descriptor then shows nothing.
+TEST(ZmqWait, NoMessageIsSleptOverThatCameBeforeASend) {
+  constexpr int kMessages = 1000, kUnderWay = 3;
+  ZmqContext context;
+  ZmqSocket router = ZmqSocket::router(context);
+  const std::string bound = router.bind(ipc_endpoint()).value();
+  std::jthread peer([&] {
+    ZmqSocket dealer = ZmqSocket::dealer(context, "a");
+    ASSERT_TRUE(dealer.connect(bound).ok());
+    ZmqSocket* const sockets[] = {&dealer};
+    int sent = 0;
+    for (; sent < kUnderWay; ++sent) ASSERT_TRUE(send_when_connected(dealer, {"x"}));
+    for (int received = 0; received < kMessages; ++received) {
+      while (!dealer.try_receive()) ASSERT_TRUE(zmq_wait(sockets, -1, kPatience));
+      if (received % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(received % 7 * 300));
+      if (sent < kMessages) sent += dealer.send("", std::vector<std::string>{"x"}).ok() ? 1 : 0;
+    }
+    EXPECT_EQ(sent, kMessages);
+  });
+  ZmqSocket* const sockets[] = {&router};
+  for (int received = 0, turn = 0; received < kMessages; ++turn) {
+    ASSERT_TRUE(zmq_wait(sockets, -1, kPatience)) << received;
+    int owed = 0;
+    while ((turn % 3 != 0 || owed == 0) && router.try_receive()) ++owed;
+    ASSERT_GT(owed, 0) << "it said that one is there";
+    if (turn % 5 == 0) std::this_thread::sleep_for(std::chrono::microseconds(turn % 11 * 200));
+    for (received += owed; owed > 0; --owed) ASSERT_TRUE(router.send("a", std::vector<std::string>{"y"}).ok());
+  }
+}
+
 TEST(ZmqWait, ASignalNeitherBreaksNorHangsIt) {
   struct sigaction action {};
   action.sa_handler = [](int) {};
