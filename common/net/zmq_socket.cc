@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/net/process_id.h"
 
 namespace helios {
 namespace {
@@ -101,6 +102,7 @@ Status check_endpoint(std::string_view endpoint) {
 }
 
 ZmqContext::ZmqContext() : handle_(zmq_ctx_new()) {
+  remember_process_id();
   HELIOS_CHECK(handle_ != nullptr, zmq_strerror(zmq_errno()));
   HELIOS_CHECK(zmq_ctx_set(handle_, kZeroCopyRecv, 0) == 0, zmq_strerror(zmq_errno()));
 }

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -13,6 +16,7 @@
 #include <csignal>
 #include <thread>
 
+#include "common/net/process_id.h"
 #include "common/net/wake_event.h"
 
 namespace helios {
@@ -260,6 +264,19 @@ TEST(ZmqSocketDeathTest, UseFromAnotherThreadIsAFailedCheck) {
     std::thread([&] { (void)router.try_receive(); }).join();
   };
   EXPECT_DEATH(misuse(), "a ZeroMQ socket belongs to one thread");
+}
+
+// The library must find it too: that is what it is for.
+TEST(ProcessId, IsRememberedForTheLibrariesTooAndRenewedByAFork) {
+  remember_process_id();
+  const auto as_libraries_find_it = reinterpret_cast<pid_t (*)()>(::dlsym(RTLD_DEFAULT, "getpid"));
+  ASSERT_EQ(as_libraries_find_it, &::getpid);
+  EXPECT_EQ(::getpid(), ::syscall(SYS_getpid));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::getpid() == ::syscall(SYS_getpid) && ::getpid() != ::getppid() ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ZmqWait, AWakeEventEndsTheWaitAndIsDrained) {
