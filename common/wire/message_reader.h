@@ -5,11 +5,14 @@
 // the codecs' own files: it brings the Cap'n Proto headers.
 #pragma once
 
+#include <capnp/any.h>
 #include <capnp/message.h>
 #include <capnp/serialize.h>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
@@ -59,9 +62,15 @@ std::string one_line(std::string_view value, size_t limit);
 template <class Word, class List>
 std::vector<Word> words(std::string_view name, List list, int64_t limit) {
   const uint32_t size = list_size(name, list.size(), limit);
-  std::vector<Word> out;
-  out.reserve(size);
-  for (uint32_t i = 0; i < size; ++i) out.push_back(list[i]);
+  std::vector<Word> out(size);
+  static_assert(sizeof(Word) == 4 || sizeof(Word) == 8);
+  constexpr auto kElement = sizeof(Word) == 8 ? capnp::ElementSize::EIGHT_BYTES : capnp::ElementSize::FOUR_BYTES;
+  const capnp::AnyList::Reader any(list);
+  if (size > 0 && std::endian::native == std::endian::little && any.getElementSize() == kElement) {
+    std::memcpy(out.data(), any.getRawBytes().begin(), size * sizeof(Word));
+    return out;
+  }
+  for (uint32_t i = 0; i < size; ++i) out[i] = list[i];  // a newer or hostile peer's elements may be wider
   return out;
 }
 

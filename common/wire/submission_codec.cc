@@ -16,6 +16,7 @@ namespace {
 using namespace wire;
 
 constexpr int64_t kMaxTokens = kMaxInt32;  // an id, a position, a count: never negative on the wire
+constexpr unsigned kFirstSegmentWords = 256;  // holds a step of some 50 streams; they are zeroed for every message
 
 // One number for one operation: in the schema, in records, in manifests.
 constexpr bool same(schema::Operation a, Operation b) { return static_cast<int>(a) == static_cast<int>(b); }
@@ -248,7 +249,7 @@ Submission read(schema::Submission::Reader from) {
 }  // namespace
 
 std::string encode_submission(const Submission& submission) {
-  capnp::MallocMessageBuilder builder;
+  capnp::MallocMessageBuilder builder(kFirstSegmentWords);
   auto to = builder.initRoot<schema::Submission>();
   to.setIncarnation(submission.incarnation);
   to.setSequence(submission.sequence.value);

@@ -72,6 +72,7 @@ DecodedLane decode_lane(const Completion& completion, size_t lane, const Expecte
     }
     payload = *found;
   }
+  out.events.reserve(record->tokens.size());
   for (size_t i = 0; i < record->tokens.size(); ++i) {
     TokenEvent event{.token = static_cast<TokenId>(record->tokens[i]), .forced = record->forced(static_cast<int>(i))};
     event.silent_eos = record->silent_eos && event.token == expected.eos_id;

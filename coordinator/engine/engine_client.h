@@ -111,7 +111,8 @@ class EngineObserver {
   /// So many sequences have to wait again, since the KV cache was full.
   virtual void on_preempted(int64_t sequences) = 0;
   virtual void on_first_token(double queue_seconds, double time_to_first_token_seconds) = 0;
-  virtual void on_inter_token(double seconds) = 0;
+  /// So many tokens came `seconds` after their predecessors.
+  virtual void on_inter_token(double seconds, int64_t tokens) = 0;
   struct Finished {
     FinishCode finish = FinishCode::kNone;
     bool cancelled = false;

@@ -84,7 +84,7 @@ Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vec
     core = status_.capabilities;
   }
   if (!core) return Error{Errc::kUnavailable, "no model is loaded yet"};
-  const auto shared_notify = std::make_shared<const std::function<void()>>(std::move(notify));
+  const auto waiter = std::make_shared<StreamWaiter>(StreamWaiter{.notify = std::move(notify)});
   const TimePoint now = Clock::now();
   std::vector<ArrivedSequence> sequences;
   std::vector<std::shared_ptr<SequenceStream>> streams;
@@ -97,7 +97,7 @@ Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vec
     if (auto valid = check_sequence(*core, spec, num_logprobs, num_prompt_logprobs); !valid) return valid.error();
     auto mask = mask_of(std::move(rules), &spec.sampling);
     sequences.push_back(
-        {id, std::move(spec), num_logprobs, num_prompt_logprobs, std::move(mask), pipe, shared_notify, now});
+        {id, std::move(spec), num_logprobs, num_prompt_logprobs, std::move(mask), pipe, waiter, now});
     streams.push_back(std::make_shared<PipeStream>(std::move(pipe)));
   }
   if (auto pushed = inbox_->push(std::move(sequences)); !pushed) return pushed.error();
@@ -250,7 +250,7 @@ void EngineLoop::take_inbox() {
   RequestInbox::Taken taken = inbox_->take();
   for (ArrivedSequence& arrived : taken.arrived) {
     active_.emplace(arrived.id, ActiveSequence{.pipe = std::move(arrived.pipe),
-                                               .notify = std::move(arrived.notify),
+                                               .waiter = std::move(arrived.waiter),
                                                .mask = std::move(arrived.mask),
                                                .num_logprobs = arrived.num_logprobs,
                                                .num_prompt_logprobs = arrived.num_prompt_logprobs,
@@ -349,7 +349,7 @@ void EngineLoop::resume_paused() {
 
 void EngineLoop::fail_sequence(ActiveMap::iterator it, Error error) {
   it->second.pipe->push(std::move(error));
-  touch(it->second.notify);
+  touch(it->second.waiter);
   end_sequence(it, Outcome::kFailed, FinishCode::kNone);
 }
 
@@ -383,12 +383,16 @@ void EngineLoop::fail_all(const Error& error) {
   parked_.clear();
 }
 
-void EngineLoop::touch(const Notify& notify) {
-  if (*notify && std::find(touched_.begin(), touched_.end(), notify) == touched_.end()) touched_.push_back(notify);
+void EngineLoop::touch(const std::shared_ptr<StreamWaiter>& waiter) {
+  if (waiter->notify && !std::exchange(waiter->due, true)) touched_.push_back(waiter);
 }
 
 void EngineLoop::notify_touched() {
-  for (const Notify& notify : std::exchange(touched_, {})) (*notify)();
+  for (const auto& waiter : touched_) {
+    waiter->due = false;
+    waiter->notify();
+  }
+  touched_.clear();
 }
 
 void EngineLoop::advance_end(TimePoint now) {

@@ -49,12 +49,11 @@ class EngineLoop {
 
  private:
   static double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
-  using Notify = std::shared_ptr<const std::function<void()>>;
 
   /// A sequence that has not ended: waiting, running, or parked while ranks restart.
   struct ActiveSequence {
     std::shared_ptr<SequencePipe> pipe;
-    Notify notify;
+    std::shared_ptr<StreamWaiter> waiter;
     std::shared_ptr<TokenMask> mask;
     int32_t num_logprobs = 0;
     int32_t num_prompt_logprobs = 0;
@@ -80,8 +79,9 @@ class EngineLoop {
   Result<PromptScores> decode_scores(const ActiveSequence& sequence, const LedgerLane& lane, int64_t first_row,
                                      const Completion& completion) const;
   int64_t note_decoded(ActiveSequence& sequence, const LedgerLane& lane, const DecodedLane& decoded);
-  int64_t deliver(RequestId id, std::optional<PromptScores> scores, DecodedLane lane, TimePoint now);
+  int64_t deliver(ActiveMap::iterator it, std::optional<PromptScores> scores, DecodedLane lane, TimePoint now);
   void observe_token(ActiveSequence& sequence, TimePoint now);
+  void observe_gaps();
 
   // The rank set's fate.
   void follow_rank_set();
@@ -100,7 +100,7 @@ class EngineLoop {
   void fail_sequence(ActiveMap::iterator it, Error error);
   void end_sequence(ActiveMap::iterator it, Outcome outcome, FinishCode finish);
   void fail_all(const Error& error);
-  void touch(const Notify& notify);
+  void touch(const std::shared_ptr<StreamWaiter>& waiter);
   void notify_touched();
 
   // The end.
@@ -144,7 +144,9 @@ class EngineLoop {
   TimePoint parked_since_{};
   TimePoint last_tick_{};
   std::vector<RequestId> paused_;
-  std::vector<Notify> touched_;
+  std::vector<std::shared_ptr<StreamWaiter>> touched_;
+  Clock::duration gap_{};  // between tokens, of so many that were not observed yet
+  int64_t num_gaps_ = 0;
   bool draining_ = false;
   bool ranks_told_ = false;
   bool stopping_ = false;

@@ -57,6 +57,7 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
   const TimePoint now = Clock::now();
   int64_t prompt_tokens = 0, generated = 0, next_row = 0;
   std::vector<RequestId> named;
+  named.reserve(frame.lanes.size());
   for (size_t i = 0; i < frame.lanes.size(); ++i) {
     const LedgerLane& lane = frame.lanes[i];
     const int64_t first_row = std::exchange(next_row, next_row + lane.rows);
@@ -75,10 +76,11 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
       }
     }
     if (!decoded.error) prompt_tokens += note_decoded(it->second, lane, decoded);
-    generated += deliver(lane.request, std::move(scores), std::move(decoded), now);
+    generated += deliver(it, std::move(scores), std::move(decoded), now);
   }
   scheduler_->frame_decoded(named);
   if (!observer_) return;
+  observe_gaps();
   observer_->on_tokens(prompt_tokens, generated);
   EngineObserver::Frame seen{.requested = frame.any_requested(),
                              .records = static_cast<int64_t>(frame.lanes.size()),
@@ -126,8 +128,9 @@ int64_t EngineLoop::note_decoded(ActiveSequence& sequence, const LedgerLane& lan
 
 /// Posts a lane's prompt scores (R40: before the tokens), its tokens in generation order, then its end if it has one.
 /// Returns the tokens posted.
-int64_t EngineLoop::deliver(RequestId id, std::optional<PromptScores> scores, DecodedLane lane, TimePoint now) {
-  const auto it = active_.find(id);
+int64_t EngineLoop::deliver(ActiveMap::iterator it, std::optional<PromptScores> scores, DecodedLane lane,
+                            TimePoint now) {
+  const RequestId id = it->first;
   ActiveSequence& sequence = it->second;
   FinishCode finish = FinishCode::kNone;
   if (!lane.error && scheduler_->find(id)->prefilled_only()) {
@@ -144,7 +147,7 @@ int64_t EngineLoop::deliver(RequestId id, std::optional<PromptScores> scores, De
     sequence.pipe->push(std::move(event));
   }
   const auto posted = static_cast<int64_t>(lane.events.size());
-  if (posted > 0 || scored) touch(sequence.notify);
+  if (posted > 0 || scored) touch(sequence.waiter);
   if (lane.error) {
     log_error("sequence_failed", "request={} reason=\"{}\"", id.value, lane.error->message);
     fail_sequence(it, *std::move(lane.error));
@@ -164,9 +167,16 @@ void EngineLoop::observe_token(ActiveSequence& sequence, TimePoint now) {
       observer_->on_first_token(seconds(sequence.admitted - sequence.arrived), seconds(now - sequence.arrived));
     }
   } else if (observer_) {
-    observer_->on_inter_token(seconds(now - sequence.last_token));
+    if (now - sequence.last_token != gap_) observe_gaps();
+    gap_ = now - sequence.last_token;
+    num_gaps_ += 1;
   }
   sequence.last_token = now;
+}
+
+/// A frame's tokens follow a frame's tokens: as a rule all have waited equally long.
+void EngineLoop::observe_gaps() {
+  if (num_gaps_ > 0) observer_->on_inter_token(seconds(gap_), std::exchange(num_gaps_, 0));
 }
 
 }  // namespace helios

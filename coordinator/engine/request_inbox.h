@@ -23,6 +23,12 @@ namespace helios {
 class SequencePipe;
 class TokenMask;
 
+/// Who waits for the streams of one submit().
+struct StreamWaiter {
+  std::function<void()> notify;
+  bool due = false;  // engine: to be notified at the end of this turn
+};
+
 struct ArrivedSequence {
   RequestId id;
   RequestSpec spec;
@@ -30,7 +36,7 @@ struct ArrivedSequence {
   int32_t num_prompt_logprobs = 0;
   std::shared_ptr<TokenMask> mask;  // null: none
   std::shared_ptr<SequencePipe> pipe;
-  std::shared_ptr<const std::function<void()>> notify;  // shared by the sequences of one submit()
+  std::shared_ptr<StreamWaiter> waiter;  // shared by the sequences of one submit()
   std::chrono::steady_clock::time_point arrived;
 };
 

@@ -1,8 +1,10 @@
 #include "coordinator/http/metrics.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <prometheus/counter.h>
@@ -165,7 +167,13 @@ void ServerMetrics::on_first_token(double, double time_to_first_token_seconds) {
   impl_->first_token.Observe(time_to_first_token_seconds);
 }
 
-void ServerMetrics::on_inter_token(double seconds) { impl_->inter_token.Observe(seconds); }
+void ServerMetrics::on_inter_token(double seconds, int64_t tokens) {
+  if (tokens == 1) return impl_->inter_token.Observe(seconds);
+  std::vector<double> increments(kInterTokenBuckets.size() + 1, 0.0);
+  const auto bucket = std::lower_bound(kInterTokenBuckets.begin(), kInterTokenBuckets.end(), seconds);
+  increments[static_cast<size_t>(bucket - kInterTokenBuckets.begin())] = static_cast<double>(tokens);
+  impl_->inter_token.ObserveMultiple(increments, seconds * static_cast<double>(tokens));
+}
 
 void ServerMetrics::on_finished(const Finished& finished) {
   if (finished.logprobs) impl_->with_logprobs.Increment();

@@ -22,7 +22,7 @@ class ServerMetrics final : public EngineObserver {
   void on_prefix_lookup(int64_t prompt_tokens, int64_t cached_tokens, int64_t host_tokens) override;
   void on_preempted(int64_t sequences) override;
   void on_first_token(double queue_seconds, double time_to_first_token_seconds) override;
-  void on_inter_token(double seconds) override;
+  void on_inter_token(double seconds, int64_t tokens) override;
   void on_finished(const Finished& finished) override;
   void on_frame(const Frame& frame) override;
 

@@ -44,6 +44,7 @@ class Planner {
   static int32_t num_blocks(const RequestState& r) { return static_cast<int32_t>(r.blocks.size()); }
 
   void plan_decodes() {
+    decision_.lanes.reserve(state_.running.size());
     for (const RequestState* request : state_.running) {
       if (!request->can_decode()) continue;
       const int32_t needed = std::max(0, blocks_for(request->kv_planned + 1) - num_blocks(*request));

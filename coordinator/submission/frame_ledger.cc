@@ -22,6 +22,7 @@ const FrameInFlight& FrameLedger::begin(const Decision& decision, TimePoint now)
   frame.operation = decision.operation;
   frame.submitted = now;
   frame.requested_slots.assign(capabilities_.slot_capacity, false);
+  frame.lanes.reserve(decision.lanes.size());
   for (const PlannedLane& lane : decision.lanes) {
     const bool requested = lane_requests_logprobs(lane, capabilities_);
     frame.lanes.push_back(

@@ -54,6 +54,7 @@ Submission build_submission(const Decision& decision, const Capabilities& capabi
   }
   out.logprob_requested.assign(capabilities.slot_capacity, 0);
   out.logprob_token_id_counts.assign(capabilities.slot_capacity, 0);
+  out.lanes.reserve(decision.lanes.size());
   for (const PlannedLane& lane : decision.lanes) {
     out.lanes.push_back(build_lane(lane));
     if (decision.operation == Operation::kScoredPrefill) append_targets(lane, &out.prompt_target_tokens);

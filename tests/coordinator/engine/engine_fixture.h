@@ -43,7 +43,7 @@ class CountingObserver final : public EngineObserver {
     EXPECT_GE(ttft, queue);
     ++first_tokens;
   }
-  void on_inter_token(double) override { ++inter_tokens; }
+  void on_inter_token(double, int64_t tokens) override { inter_tokens += tokens; }
   void on_finished(const Finished& f) override {
     ++(f.failed ? failed : f.cancelled ? cancelled : finished);
     EXPECT_GE(f.e2e_seconds, f.prefill_seconds + f.decode_seconds - 1e-6);

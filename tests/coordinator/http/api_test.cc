@@ -418,7 +418,9 @@ TEST_F(ApiTest, OtherEndpointsAndUnknownOnes) {
 TEST_F(ApiTest, MetricsHaveTheNamesThatDashboardsKnow) {
   metrics.on_tokens(7, 3);
   metrics.on_first_token(0.1, 0.2);
-  metrics.on_inter_token(0.02);
+  metrics.on_inter_token(0.02, 1);
+  metrics.on_inter_token(0.05, 15);
+  metrics.on_inter_token(90, 2);
   metrics.on_finished(
       {.finish = FinishCode::kEos, .prompt_tokens = 7, .generated_tokens = 3, .e2e_seconds = 1.0, .logprobs = true});
   metrics.on_frame({.requested = true, .records = 3, .payload_bytes = 400, .bytes_copied = 968});
@@ -436,7 +438,12 @@ TEST_F(ApiTest, MetricsHaveTheNamesThatDashboardsKnow) {
                            "vllm:request_success_total{finished_reason=\"stop\",model_name=\"tiny\"} 1",
                            "vllm:request_success_total{finished_reason=\"length\",model_name=\"tiny\"} 0",
                            "vllm:time_to_first_token_seconds_count{model_name=\"tiny\"} 1",
-                           "vllm:inter_token_latency_seconds_count{model_name=\"tiny\"} 1",
+                           "vllm:inter_token_latency_seconds_bucket{model_name=\"tiny\",le=\"0.025\"} 1",
+                           "vllm:inter_token_latency_seconds_bucket{model_name=\"tiny\",le=\"0.05\"} 16",
+                           "vllm:inter_token_latency_seconds_bucket{model_name=\"tiny\",le=\"80\"} 16",
+                           "vllm:inter_token_latency_seconds_bucket{model_name=\"tiny\",le=\"+Inf\"} 18",
+                           "vllm:inter_token_latency_seconds_sum{model_name=\"tiny\"} 180.77",
+                           "vllm:inter_token_latency_seconds_count{model_name=\"tiny\"} 18",
                            "vllm:e2e_request_latency_seconds_count{model_name=\"tiny\"} 1",
                            "vllm:request_prompt_tokens_sum{model_name=\"tiny\"} 7",
                            "vllm:request_generation_tokens_sum{model_name=\"tiny\"} 3",
