@@ -170,7 +170,7 @@ void GenerationReply::end_scores(int64_t index) {
   }
 }
 
-void GenerationReply::deliver(int64_t index, OutputDelta delta, std::string& events) {
+void GenerationReply::deliver(int64_t index, OutputDelta&& delta, std::string& events) {
   Choice& choice = choices_[index];
   if (delta.finish) {
     choice.finished = true;
@@ -185,7 +185,7 @@ void GenerationReply::deliver(int64_t index, OutputDelta delta, std::string& eve
   }
 }
 
-void GenerationReply::stream_delta(int64_t index, OutputDelta delta, std::string& events) {
+void GenerationReply::stream_delta(int64_t index, OutputDelta&& delta, std::string& events) {
   Choice& choice = choices_[index];
   if (plan_->stream_interval == 1) return present(index, delta, events);
   const bool at_once = !choice.started || delta.finish || !delta.prompt.empty();

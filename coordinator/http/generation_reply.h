@@ -56,9 +56,9 @@ class GenerationReply final : public PendingReply {
   /// `last`: the prompt's scores are all that this choice shows.
   void show_scores(int64_t index, std::vector<OutputEntry> entries, bool last, std::string& events);
   void end_scores(int64_t index);
-  void deliver(int64_t index, OutputDelta delta, std::string& events);
+  void deliver(int64_t index, OutputDelta&& delta, std::string& events);
   /// Holds the delta until stream_interval tokens are together; a choice's first and last go out at once.
-  void stream_delta(int64_t index, OutputDelta delta, std::string& events);
+  void stream_delta(int64_t index, OutputDelta&& delta, std::string& events);
   void present(int64_t index, const OutputDelta& delta, std::string& events);
   State conclude_with_error(std::string& events);
   void cancel_running();

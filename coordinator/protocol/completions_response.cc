@@ -24,7 +24,9 @@ Status append_entries(const OutputDelta& delta, const PromptScoring& prompt, Log
 }  // namespace
 
 CompletionChunks::CompletionChunks(const ReplyHeader& header)
-    : head_(chunk_head(header, kCompletionObject)), fingerprint_(header.fingerprint) {}
+    : head_(chunk_head(header, kCompletionObject)), fingerprint_(header.fingerprint) {
+  append_end(plain_end_, {}, {});
+}
 
 Status CompletionChunks::append(std::string& events, const CompletionChunk& chunk, const OutputDelta& delta) {
   arrays_.clear();
@@ -36,6 +38,16 @@ Status CompletionChunks::append(std::string& events, const CompletionChunk& chun
   chunk.echo.empty() ? json.string(delta.text) : json.string(std::string(chunk.echo) + delta.text);
   json.key("logprobs").raw("");
   arrays_.append_object_or_null(events);
+  const bool plain =
+      !delta.finish && !chunk.prompt_token_ids && !chunk.token_ids && !chunk.usage && !chunk.fingerprint;
+  plain ? void(events += plain_end_) : append_end(events, chunk, delta);
+  return Ok{};
+}
+
+/// What stands behind the logprobs.
+void CompletionChunks::append_end(std::string& events, const CompletionChunk& chunk, const OutputDelta& delta) const {
+  events += ',';
+  JsonWriter json(events);
   write_finish(json, delta.finish);
   write_ids(json, "prompt_token_ids", chunk.prompt_token_ids);
   write_ids(json, "token_ids", chunk.token_ids ? &delta.token_ids : nullptr);
@@ -44,7 +56,6 @@ Status CompletionChunks::append(std::string& events, const CompletionChunk& chun
   if (chunk.fingerprint) json.key("system_fingerprint").string(fingerprint_);
   json.end_object();
   events += kSseEnd;
-  return Ok{};
 }
 
 Status CompletionChoice::append(const OutputDelta& delta) {

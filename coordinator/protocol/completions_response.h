@@ -38,8 +38,11 @@ class CompletionChunks {
   Status append(std::string& events, const CompletionChunk& chunk, const OutputDelta& delta);
 
  private:
+  void append_end(std::string& events, const CompletionChunk& chunk, const OutputDelta& delta) const;
+
   const std::string head_, fingerprint_;
-  LogprobArrays arrays_;  // of the chunk at hand
+  std::string plain_end_;  // of most chunks: nothing ends, nothing more was asked for
+  LogprobArrays arrays_;   // of the chunk at hand
 };
 
 /// One choice of a plain reply, collected delta by delta.
