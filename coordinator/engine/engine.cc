@@ -16,7 +16,7 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineConfig config, EngineObserve
 }
 
 Result<std::vector<std::shared_ptr<SequenceStream>>> Engine::submit(std::vector<SequenceRequest> requests,
-                                                                    std::function<void()> notify) {
+                                                                    Notify notify) {
   return loop_->submit(std::move(requests), std::move(notify));
 }
 

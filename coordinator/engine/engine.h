@@ -42,7 +42,7 @@ class Engine final : public EngineClient {
   ~Engine() override;
 
   Result<std::vector<std::shared_ptr<SequenceStream>>> submit(std::vector<SequenceRequest> requests,
-                                                              std::function<void()> notify) override;
+                                                              Notify notify) override;
   EngineStatus status() const override;
 
   /// The resolved endpoint that ranks connect to.

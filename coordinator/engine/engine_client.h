@@ -90,14 +90,25 @@ struct EngineStatus {
   int64_t frames_in_flight = 0;  // submitted, not yet decoded
 };
 
+/// Tells whoever waits for streams that one of them may have become non-empty. The engine marks all for whom a step has
+/// something, and then wakes each: a thread that serves many is woken once. Called on the engine thread; must be cheap
+/// and must not throw.
+struct Notify {
+  std::function<void()> mark;
+  std::function<void()> wake;  // may be empty
+  void operator()() const {
+    mark();
+    if (wake) wake();
+  }
+};
+
 class EngineClient {
  public:
   virtual ~EngineClient() = default;
 
-  /// All or nothing. `notify` is called on the engine thread whenever one of the streams may have become non-empty; it
-  /// must be cheap and must not throw (post to the strand). Errors: kQueueFull (429), kUnavailable (503).
+  /// All or nothing. Errors: kQueueFull (429), kUnavailable (503).
   virtual Result<std::vector<std::shared_ptr<SequenceStream>>> submit(std::vector<SequenceRequest> requests,
-                                                                      std::function<void()> notify) = 0;
+                                                                      Notify notify) = 0;
   virtual EngineStatus status() const = 0;
 };
 

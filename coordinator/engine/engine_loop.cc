@@ -77,7 +77,7 @@ Result<std::string> EngineLoop::start() {
 }
 
 Result<std::vector<std::shared_ptr<SequenceStream>>> EngineLoop::submit(std::vector<SequenceRequest> requests,
-                                                                        std::function<void()> notify) {
+                                                                        Notify notify) {
   std::optional<Capabilities> core;
   {
     std::lock_guard lock(status_mutex_);
@@ -384,13 +384,16 @@ void EngineLoop::fail_all(const Error& error) {
 }
 
 void EngineLoop::touch(const std::shared_ptr<StreamWaiter>& waiter) {
-  if (waiter->notify && !std::exchange(waiter->due, true)) touched_.push_back(waiter);
+  if (waiter->notify.mark && !std::exchange(waiter->due, true)) touched_.push_back(waiter);
 }
 
 void EngineLoop::notify_touched() {
   for (const auto& waiter : touched_) {
     waiter->due = false;
-    waiter->notify();
+    waiter->notify.mark();
+  }
+  for (const auto& waiter : touched_) {
+    if (waiter->notify.wake) waiter->notify.wake();
   }
   touched_.clear();
 }

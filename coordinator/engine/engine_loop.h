@@ -40,8 +40,7 @@ class EngineLoop {
 
   /// Starts the thread and waits until it has bound. Returns the resolved endpoint.
   Result<std::string> start();
-  Result<std::vector<std::shared_ptr<SequenceStream>>> submit(std::vector<SequenceRequest> requests,
-                                                              std::function<void()> notify);
+  Result<std::vector<std::shared_ptr<SequenceStream>>> submit(std::vector<SequenceRequest> requests, Notify notify);
   EngineStatus status() const;
   void drain(std::chrono::milliseconds limit);
   void stop();

@@ -16,6 +16,7 @@
 #include "common/base/ids.h"
 #include "common/base/result.h"
 #include "common/net/wake_event.h"
+#include "coordinator/engine/engine_client.h"
 #include "coordinator/scheduler/request_state.h"
 
 namespace helios {
@@ -25,7 +26,7 @@ class TokenMask;
 
 /// Who waits for the streams of one submit().
 struct StreamWaiter {
-  std::function<void()> notify;
+  Notify notify;
   bool due = false;  // engine: to be notified at the end of this turn
 };
 

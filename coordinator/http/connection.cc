@@ -285,7 +285,7 @@ net::awaitable<bool> BeastConnection::serve_one() {
 
 Answer BeastConnection::route(const HttpRequest& request) {
   try {
-    return shared_.router.handle(request, [wake = wake_] { wake->notify(); });
+    return shared_.router.handle(request, {[wake = wake_] { wake->mark(); }, [wake = wake_] { wake->wake(); }});
   } catch (const std::exception& e) {
     log_error("handler_failed", "method={} path={} error=\"{}\"", request.method, request.path, e.what());
     return error_reply(Error{Errc::kInternal, "internal error", ""});

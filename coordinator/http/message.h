@@ -1,7 +1,6 @@
 // HTTP as the handlers see it: plain values, no Beast. Thread: the connection's strand.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "common/base/result.h"
+#include "coordinator/engine/engine_client.h"
 #include "coordinator/protocol/api_error.h"
 
 namespace helios {
@@ -37,7 +37,7 @@ inline HttpReply error_reply(const Error& error) { return error_reply(to_api_err
 HttpReply json_reply_or_error(Result<std::string> json);
 
 /// Tells a connection, from any thread, that its PendingReply may have something new.
-using WakeUp = std::function<void()>;
+using WakeUp = Notify;
 
 /// An answer that takes time. Destroying it stops whatever still runs for it (the client is gone).
 class PendingReply {

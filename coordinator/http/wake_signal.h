@@ -2,11 +2,11 @@
 // once.
 //
 // A step has something for every stream. Posting to each connection would wake an I/O thread over and over; the hub
-// posts once, and that one visit runs them all, with those that come while it runs: first each gathers what has come,
-// then each writes. So code and caches are warm for the second and all that follow, and a client with several streams
-// is woken once. notify() may come late, from an engine that still holds the callback of a connection or of a server
-// long gone: close() makes it harmless and drops the executor, which must not outlive its io_context. Only for this
-// room's Asio files.
+// posts once, when all are marked, and that one visit runs them all, with those that come while it runs: first each
+// gathers what has come, then each writes. So code and caches are warm for the second and all that follow, and a client
+// with several streams is woken once. A signal may be marked late, by an engine that still holds the callback of a
+// connection or of a server long gone: close() makes it harmless and drops the executor, which must not outlive its
+// io_context. Only for this room's Asio files.
 #pragma once
 
 #include <algorithm>
@@ -37,12 +37,16 @@ class WakeHub : public std::enable_shared_from_this<WakeHub> {
  public:
   explicit WakeHub(boost::asio::io_context& io) : io_(&io) {}
 
-  /// Any thread. `signal` is woken on its strand, soon.
+  /// Any thread. `signal` is woken on its strand, soon after ask_for_visit().
   void add(std::shared_ptr<WakeSignal> signal) {
     std::lock_guard lock(mutex_);
-    if (!io_) return;
-    signals_.push_back(std::move(signal));
-    if (!visit_posted_ && num_visiting_ == 0) post_visit();
+    if (io_) signals_.push_back(std::move(signal));
+  }
+
+  /// Any thread, after add().
+  void ask_for_visit() {
+    std::lock_guard lock(mutex_);
+    if (!signals_.empty() && !visit_posted_ && num_visiting_ == 0) post_visit();
   }
 
   /// No I/O thread is asked for anything any more.
@@ -109,9 +113,14 @@ class WakeSignal : public std::enable_shared_from_this<WakeSignal> {
   WakeSignal(ConnectionStrand strand, std::shared_ptr<WakeHub> hub)
       : strand_(std::move(strand)), hub_(std::move(hub)) {}
 
-  /// Any thread. Notifications that come before the target has run are one.
-  void notify() {
+  /// Any thread. Marks that come before the target has run are one; wake() after them.
+  void mark() {
     if (!pending_.exchange(true)) hub_->add(shared_from_this());
+  }
+  void wake() { hub_->ask_for_visit(); }
+  void notify() {
+    mark();
+    wake();
   }
 
   /// Strand. Returns when `target` says that its coroutine has to go on; it is asked after every notify().

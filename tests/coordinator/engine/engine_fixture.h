@@ -73,11 +73,12 @@ class Client {
 
   Status submit(Engine& engine, std::vector<SequenceRequest> requests) {
     // The engine may call after this object is gone: the state is shared.
-    auto streams = engine.submit(std::move(requests), [signal = signal_] {
+    auto wake = [signal = signal_] {
       std::lock_guard lock(signal->mutex);
       signal->raised = true;
       signal->changed.notify_all();
-    });
+    };
+    auto streams = engine.submit(std::move(requests), {.mark = [] {}, .wake = std::move(wake)});
     if (!streams) return streams.error();
     streams_ = *std::move(streams);
     outcomes_.resize(streams_.size());

@@ -26,16 +26,13 @@ struct Feed {
   int64_t pumped_bytes = 0;
   WakeUp wake;
 
-  void write(std::string bytes, bool last = false) {
-    WakeUp notify;
-    {
-      std::lock_guard lock(mutex);
-      waiting += bytes;
-      finished |= last;
-      notify = wake;
-    }
-    notify();
+  WakeUp append(const std::string& bytes, bool last) {
+    std::lock_guard lock(mutex);
+    waiting += bytes;
+    finished |= last;
+    return wake;
   }
+  void write(const std::string& bytes, bool last = false) { append(bytes, last)(); }
   bool wait_for(const std::function<bool()>& condition, std::chrono::milliseconds limit = 5s) {
     std::unique_lock lock(mutex);
     return changed.wait_for(lock, limit, condition);
@@ -98,7 +95,7 @@ struct HttpServerTest : ::testing::Test {
   }
   uint16_t port() const { return server->port(); }
   bool feed_begun() {
-    return feed->wait_for([&] { return feed->wake != nullptr; });
+    return feed->wait_for([&] { return feed->wake.mark != nullptr; });
   }
 
   HttpOptions options;
@@ -455,12 +452,17 @@ TEST_F(HttpServerTest, StreamsThatAreWokenTogetherEachGetAllOfTheirOwnInOrder) {
     clients.push_back(std::make_unique<RawClient>(port()));
     clients.back()->send(get("/feeds/" + std::to_string(i)));
   }
-  for (const auto& one : feeds) ASSERT_TRUE(one->wait_for([&] { return one->wake != nullptr; }));
+  for (const auto& one : feeds) ASSERT_TRUE(one->wait_for([&] { return one->wake.mark != nullptr; }));
   std::vector<std::thread> engines;
   for (int half = 0; half < 2; ++half) {
     engines.emplace_back([&, half] {
       for (int step = 0; step < kSteps; ++step) {
-        for (int i = half; i < kStreams; i += 2) feeds[i]->write(std::to_string(i * step) + ";", step + 1 == kSteps);
+        std::vector<WakeUp> marked;
+        for (int i = half; i < kStreams; i += 2) {
+          marked.push_back(feeds[i]->append(std::to_string(i * step) + ";", step + 1 == kSteps));
+          marked.back().mark();
+        }
+        for (const WakeUp& one : marked) one.wake();
       }
     });
   }
@@ -488,7 +490,7 @@ TEST(Router, ApiKeyGuardsV1Only) {
     request.method = method;
     request.path = path;
     request.authorization = authorization;
-    return std::get<HttpReply>(router.handle(request, [] {})).status;
+    return std::get<HttpReply>(router.handle(request, {})).status;
   };
   EXPECT_EQ(status("GET", "/v1/models", "Bearer secret"), 200);
   EXPECT_EQ(status("GET", "/v1/models", "bearer secret"), 200);
@@ -510,7 +512,7 @@ TEST(Router, TailsAreDecodedAndNeverEmpty) {
     HttpRequest request;
     request.method = "GET";
     request.path = path;
-    return std::get<HttpReply>(router.handle(request, [] {})).body;
+    return std::get<HttpReply>(router.handle(request, {})).body;
   };
   EXPECT_EQ(body("/v1/models/org%2Fname%20x"), "org/name x");
   EXPECT_EQ(body("/v1/models/org/name"), "org/name");

@@ -86,7 +86,7 @@ class ScriptedEngine final : public EngineClient {
   }
 
   Result<std::vector<std::shared_ptr<SequenceStream>>> submit(std::vector<SequenceRequest> requests,
-                                                              std::function<void()> notify) override {
+                                                              Notify notify) override {
     std::lock_guard lock(mutex_);
     if (refusal_) return *refusal_;
     std::vector<std::shared_ptr<SequenceStream>> out;
