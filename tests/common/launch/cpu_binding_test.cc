@@ -61,7 +61,7 @@ TEST(CpuLists, AcceptedTextsRoundTrip) {
   std::mt19937 random(20261);
   const std::string alphabet = "0123456789-,,--||";
   int accepted = 0;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < 5000; ++i) {
     std::string text;
     for (size_t length = random() % 10; text.size() < length;) text += alphabet[random() % alphabet.size()];
     const Result<Lists> lists = parse_cpu_lists(text);
@@ -74,7 +74,7 @@ TEST(CpuLists, AcceptedTextsRoundTrip) {
     }
     EXPECT_EQ(*parse_cpu_lists(again), *lists) << text;
   }
-  EXPECT_GT(accepted, 500);
+  EXPECT_GT(accepted, 150);
 }
 
 TEST(ShareCpus, GivesContiguousBlocksByNode) {
