@@ -9,10 +9,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "common/base/cpu_affinity.h"
@@ -322,20 +323,32 @@ std::unique_ptr<LoadedModel> load_model(const std::string& directory, const Mode
 
 }  // namespace
 
-/// Each compute thread binds itself, the stream's own, which is the pool's thread 0, among them.
+/// Each compute thread binds itself, the stream's own, which is the pool's thread 0, among them. The pool's caller runs
+/// the piece of a thread that is late; such a thread is asked again.
 static void bind_compute_threads(Device& device, const std::vector<int>& cpus) {
-  std::atomic<int> failed{0};
+  constexpr int kNotAsked = -1, kMostTries = 5000;
+  std::vector<int> errors(cpus.size(), kNotAsked);
   device.compute->begin_capture();
   device.compute->launch([&](const Launcher& on) {
-    on.pool().run([&](int thread, int) {
-      const int error = bind_this_thread(std::span(cpus).subspan(static_cast<size_t>(thread), 1));
-      if (error != 0) failed = error;
-    });
+    const std::thread::id caller = std::this_thread::get_id();
+    const auto all_asked = [&] { return std::find(errors.begin(), errors.end(), kNotAsked) == errors.end(); };
+    for (int tries = 0; tries < kMostTries && !all_asked(); ++tries) {
+      on.pool().run([&](int thread, int num_threads) {
+        if (thread == 0 && num_threads > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (thread != 0 && std::this_thread::get_id() == caller) return;
+        const auto index = static_cast<size_t>(thread);
+        errors[index] = bind_this_thread(std::span(cpus).subspan(index, 1));
+      });
+    }
   });
   const std::unique_ptr<Graph> once = device.compute->end_capture();
   device.compute->replay(*once);
   device.compute->synchronize();
-  if (failed != 0) throw LoadError(fmt::format("CPUs {}: {}", print_cpu_list(cpus), std::strerror(failed)));
+  for (size_t i = 0; i < cpus.size(); ++i) {
+    if (errors[i] == 0) continue;
+    throw LoadError(fmt::format("compute thread {} cannot be bound to CPU {}: {}", i, cpus[i],
+                                errors[i] == kNotAsked ? "it does not run" : std::strerror(errors[i])));
+  }
 }
 
 Device cpu_device(const CoreConfig& config) {
