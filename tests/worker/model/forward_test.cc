@@ -387,6 +387,41 @@ TEST(Forward, X1_QuantisedWeightsMeetFloat64AndAreTheSameBitsAtEveryDegreeAndChu
   }
 }
 
+// Of F16 weights a GPU takes every input in three scaled pieces. Exact products on every device.
+TEST(Forward, X1_AnF16CheckpointMeetsFloat64AtEveryDegree) {
+  std::map<std::string, std::vector<double>> weights;
+  std::vector<testing::TinyTensor> tensors = testing::tiny_tensors();
+  for (testing::TinyTensor& t : tensors) {
+    std::vector<std::byte> halves;
+    for (size_t i = 0; i < t.bytes.size(); i += sizeof(float)) {
+      float value;
+      std::memcpy(&value, &t.bytes[i], sizeof value);
+      const uint16_t half = float_to_f16(value);
+      weights[t.name].push_back(f16_to_float(half));
+      const auto* from = reinterpret_cast<const std::byte*>(&half);
+      halves.insert(halves.end(), from, from + sizeof half);
+    }
+    t.dtype = "F16";
+    t.bytes = std::move(halves);
+  }
+  testing::TemporaryDirectory directory;
+  testing::write_file(directory.path() + "/config.json", testing::tiny_config_json());
+  testing::write_file(directory.path() + "/model.safetensors", testing::safetensors_bytes(tensors));
+  const std::vector<std::vector<double>> expected = Definition(weights).logits(kLong);
+  const auto run = [&](int world, const std::vector<Step>& steps) {
+    return run_steps_of(directory.path(), world, steps, DType::kFloat32, 1, false);
+  };
+  const Logits whole = run(1, whole_steps())[0];
+  for (size_t r = 0; r < expected.size(); ++r) {
+    for (size_t id = 0; id < expected[r].size(); ++id)
+      ASSERT_NEAR(whole[r][id], expected[r][id], kTolerance) << "row " << r << " id " << id;
+  }
+  for (const int world : {2, 8}) {  // of eight ranks, two have no head
+    const Logits found = run(world, mixed_steps())[0];
+    for (size_t r = 0; r < 34; ++r) ASSERT_EQ(bits(found[r]), bits(whole[r])) << "TP " << world << " row " << r;
+  }
+}
+
 // --tp-reduce fast: another order of the ranks' sums, and nothing else.
 TEST(Forward, SumsOfTheGroupsLibraryMeetFloat64) {
   if (!testing::kGpuKernels) GTEST_SKIP() << "groups of CPU ranks gather";
