@@ -54,8 +54,9 @@ struct RopeTable {
 
 /// In place on qkv [rows, (q_heads + 2 * kv_heads) * head_dim], heads in the order q, k, v:
 /// optional RMS norm of each q and k head (weights [head_dim] or null), rotation of i with i + head_dim/2 by the row's
-/// position, optional rounding of q, k and v to BF16 or F16 (`round_to`), then the write of k and v into the cache; what that rounds is
-/// rounded there alone.
+/// position, optional rounding of q, k and v to BF16 or F16 (`round_to`), then the write of k and v into the cache;
+/// what that rounds is rounded there alone. A key that F16 makes infinite becomes NaN: a softmax could give it the
+/// weight zero, and nobody would know; NaN spoils every row that sees it.
 struct RopeAndCacheArgs {
   float* qkv = nullptr;
   int64_t qkv_stride = 0;

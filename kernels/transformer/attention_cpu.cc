@@ -138,6 +138,13 @@ void RopeAndCacheRow(const RopeAndCacheArgs& args, int64_t row) {
   for (int64_t h = 0; h < shape.kv_heads; ++h) {
     NormAndRotate(k + h * dim, dim, args.k_norm, args.norm_eps, cos, sin, args.round_to);
   }
+  if (args.round_to == DType::kFloat16) {
+    ForEach(shape.kv_heads * dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
+      const auto key = hn::LoadU(d, k + i);
+      const auto infinite = hn::Eq(hn::Abs(key), hn::Set(d, HUGE_VALF));
+      hn::StoreU(hn::IfThenElse(infinite, hn::Sub(key, key), key), d, k + i);
+    });
+  }
   if (args.round_to != DType::kFloat32) {
     ForEach(shape.kv_heads * dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
       hn::StoreU(RoundTo(d, hn::LoadU(d, v + i), args.round_to), d, v + i);

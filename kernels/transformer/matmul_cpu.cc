@@ -239,12 +239,14 @@ constexpr std::array<TileFunction, sizeof...(kIndex)> PackedTiles(std::index_seq
   return {&Tile<static_cast<int>(kIndex) + 1, 1, kStored, true>...};
 }
 
-/// The kernel for `rows` packed rows and one panel of BF16 or FP32.
-TileFunction PackedTile(bool bf16, int64_t rows) {
+/// The kernel for `rows` packed rows and one panel of BF16, F16 or FP32.
+TileFunction PackedTile(DType stored, int64_t rows) {
   static constexpr auto kRowsUpTo = std::make_index_sequence<kTileRows>();
   static constexpr auto kWide = PackedTiles<DType::kFloat32>(kRowsUpTo);
-  static constexpr auto kHalf = PackedTiles<DType::kBFloat16>(kRowsUpTo);
-  return bf16 ? kHalf[rows - 1] : kWide[rows - 1];
+  static constexpr auto kPairs = PackedTiles<DType::kBFloat16>(kRowsUpTo);
+  static constexpr auto kHalves = PackedTiles<DType::kFloat16>(kRowsUpTo);
+  if (stored == DType::kFloat32) return kWide[rows - 1];
+  return stored == DType::kBFloat16 ? kPairs[rows - 1] : kHalves[rows - 1];
 }
 
 template <DType kStored, bool kTogether, size_t... kIndex>
@@ -265,6 +267,8 @@ TileFunction DirectTile(DType stored, int64_t rows, bool together) {
   switch (stored) {
     case DType::kBFloat16:
       return DirectTile<DType::kBFloat16>(rows, together);
+    case DType::kFloat16:
+      return DirectTile<DType::kFloat16>(rows, together);
     case DType::kInt8:
       return DirectTile<DType::kInt8>(rows, together);
     case DType::kFloat8E4M3:
@@ -317,15 +321,15 @@ struct Piece {
 
 /// Adds one piece's products to the running partial sums, laid out [panel][row][kWidth]. Meanwhile each call fetches
 /// its share of what the same four panels need next: the following piece, or the next group's first. Many tiles share
-/// weights that are widened once, and bytes always are; a few tiles widen BF16 in registers on the way.
+/// weights that are widened once, and bytes always are; a few tiles widen two-byte ones in registers on the way.
 void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, const Piece& piece,
                     const ThreadBuffers& buffers, float* running) {
   const int64_t first_row = tiles.begin(block.tile_begin);
   const int64_t rows = tiles.begin(block.tile_end) - first_row;
-  const bool bf16 = job.w.dtype == DType::kBFloat16, bytes = is_eight_bit(job.w.dtype);
+  const bool bytes = is_eight_bit(job.w.dtype);
   const bool folds = job.w.scale_blocks.block != 0;  // then a piece is a whole run
   const int64_t num_tiles = block.tile_end - block.tile_begin;
-  const bool widen = bytes || (bf16 && num_tiles >= kWidenTiles);
+  const bool widen = bytes || (dtype_bytes(job.w.dtype) == 2 && num_tiles >= kWidenTiles);
   const int64_t block_bytes = run_rows(job.w.dtype, piece.len) * kRowBytes;  // of one panel
   const int64_t step = 8 * kRowBytes / k_per_row(job.w.dtype) / kStreams / num_tiles, share = piece.len / 8 * step;
   const uint32_t* next = piece.words + run_rows(job.w.dtype, piece.len) * kWidth;
@@ -344,9 +348,9 @@ void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
     for (int64_t t = block.tile_begin; t < block.tile_end; ++t, ahead.from += share) {
       const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
       const float* x = buffers.packed + (row - first_row) * job.w.k + piece.k * height;
-      PackedTile(bf16 && !widen, height)(widen ? reinterpret_cast<const uint32_t*>(buffers.widened) : panel, 0, x, 0,
-                                         piece.len, sums + (row - first_row) * kWidth, piece.begins_run, job.odd_mask,
-                                         ahead);
+      PackedTile(widen ? DType::kFloat32 : job.w.dtype, height)(
+          widen ? reinterpret_cast<const uint32_t*>(buffers.widened) : panel, 0, x, 0, piece.len,
+          sums + (row - first_row) * kWidth, piece.begins_run, job.odd_mask, ahead);
     }
     if (!bytes || !piece.ends_run) continue;
     const float* scales = job.w.scales_at(p, piece.k);

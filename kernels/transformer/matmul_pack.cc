@@ -36,6 +36,29 @@ void pack_bytes(const PanelView& view, std::byte* column, const std::byte* from)
   });
 }
 
+/// The FP32 weights `values(i)` of one column, as F16.
+template <class Values>
+void pack_halves(const PanelView& view, uint16_t* column, const Values& values) {
+  for_each_run(view, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) column[(i - begin) * view.width] = float_to_f16(values(i));
+    column += run_rows(view.dtype, end - begin) * 2 * view.width;
+  });
+}
+
+/// A panel of F16 rows, kept as F16: a line of every source row at a time, so that neither side is visited twice.
+void copy_halves(const PanelView& view, const SourceRow* rows, int64_t columns, int64_t k_begin, uint16_t* to) {
+  constexpr int64_t kLine = 32;
+  for_each_run(view, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kLine) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const uint16_t* row = static_cast<const uint16_t*>(rows[c].data) + k_begin;
+        for (int64_t j = i; j < std::min(i + kLine, end); ++j) to[(j - begin) * view.width + c] = row[j];
+      }
+    }
+    to += run_rows(view.dtype, end - begin) * 2 * view.width;
+  });
+}
+
 /// One column's scales.
 void pack_scales(const PanelView& view, float* column, const SourceRow& row, int64_t k_begin) {
   const float factor = scale_factor_of(view.dtype);
@@ -145,13 +168,17 @@ class StagedRows {
 void pack_panel(const PanelView& view, const SourceRow* rows, int64_t columns, int64_t k_begin, uint32_t* to,
                 float* scales) {
   const auto is_kept = [&view](const SourceRow& row) { return row.dtype == view.dtype; };
-  if (view.dtype == DType::kBFloat16 && std::all_of(rows, rows + columns, is_kept)) {
-    return copy_panel(view, rows, columns, k_begin, to);
+  const bool kept = std::all_of(rows, rows + columns, is_kept);
+  if (view.dtype == DType::kBFloat16 && kept) return copy_panel(view, rows, columns, k_begin, to);
+  if (view.dtype == DType::kFloat16 && kept) {
+    return copy_halves(view, rows, columns, k_begin, reinterpret_cast<uint16_t*>(to));
   }
   for (int64_t c = 0; c < columns; ++c) {
     if (is_eight_bit(view.dtype)) {
       pack_bytes(view, reinterpret_cast<std::byte*>(to) + c, static_cast<const std::byte*>(rows[c].data) + k_begin);
       pack_scales(view, scales + c, rows[c], k_begin);
+    } else if (view.dtype == DType::kFloat16) {
+      pack_halves(view, reinterpret_cast<uint16_t*>(to) + c, [&](int64_t i) { return rows[c].value(k_begin + i); });
     } else {
       pack_column(view, to + c, rows[c], k_begin);
     }
@@ -195,11 +222,11 @@ PanelView MatmulKernels::view(const PackedMatrix& matrix) {
 }
 
 bool PackedMatrix::holds_eight_bits() { return true; }
-bool PackedMatrix::holds_float16() { return false; }
+bool PackedMatrix::holds_float16() { return true; }
 
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                                 std::span<const int64_t> segments, DType stored, WeightStore& store, int64_t) {
-  check_packing(k_begin, k_end, segments, stored, kMaxSegments);
+  check_packing(k_begin, k_end, segments, kMaxSegments);
   const std::vector<SourceRow> rows = source_rows(parts);
   const auto n = static_cast<int64_t>(rows.size());
   ScaleBlocks scales;

@@ -65,7 +65,7 @@ RowsView MatmulRows::view(const PackedMatrix& matrix) {
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                                 std::span<const int64_t> segments, DType stored, WeightStore& store,
                                 int64_t longest_segment) {
-  check_packing(k_begin, k_end, segments, stored, kRowsMaxSegments);
+  check_packing(k_begin, k_end, segments, kRowsMaxSegments);
   HELIOS_CHECK(!is_eight_bit(stored));
   const std::vector<SourceRow> rows = source_rows(parts);
   PackedMatrix matrix;

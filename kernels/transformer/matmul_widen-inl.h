@@ -50,6 +50,24 @@ HWY_INLINE Vec WidenBytes(const int8_t* HWY_RESTRICT bytes) {
   }
 }
 
+/// One vector of F16 weights. Exact for every code, whatever the instruction set.
+HWY_INLINE Vec WidenHalves(const uint16_t* HWY_RESTRICT halves) {
+  const F32 d;
+#if HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON
+  const hn::Rebind<hwy::float16_t, F32> d16;
+  return hn::PromoteTo(d, hn::Load(d16, reinterpret_cast<const hwy::float16_t*>(halves)));
+#else  // Highway's own takes infinity and NaN for numbers here
+  const hn::Rebind<uint16_t, F32> d16;
+  const U32 du;
+  const auto bits = hn::PromoteTo(du, hn::Load(d16, halves));
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffu)), sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
+  const auto number = hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1p112f));  // subnormals too
+  const auto none = hn::BitCast(d, hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(du, 0x7f800000u)));
+  const auto is_number = hn::Lt(number, hn::Set(d, 65536.0f));
+  return hn::Or(hn::IfThenElse(is_number, number, none), hn::BitCast(d, sign));
+#endif
+}
+
 /// One vector of weights: of a storage row's k_per_row() k the kSub-th, of the panel's two vectors the `half`-th.
 template <DType kStored, int kSub>
 HWY_INLINE Vec LoadWeights(const uint32_t* HWY_RESTRICT row, int64_t half, const uint32_t* HWY_RESTRICT mask) {
@@ -58,6 +76,8 @@ HWY_INLINE Vec LoadWeights(const uint32_t* HWY_RESTRICT row, int64_t half, const
     return hn::BitCast(F32(), hn::Load(du, row + half * kLanes));
   } else if constexpr (kStored == DType::kBFloat16) {
     return Widen<kSub == 1>(hn::Load(du, row + half * kLanes), mask);
+  } else if constexpr (kStored == DType::kFloat16) {
+    return WidenHalves(reinterpret_cast<const uint16_t*>(row) + kSub * kWidth + half * kLanes);
   } else {
     return WidenBytes<kStored>(reinterpret_cast<const int8_t*>(row) + kSub * kWidth + half * kLanes);
   }
@@ -87,9 +107,16 @@ void WidenBytePanel(const uint32_t* HWY_RESTRICT words, int64_t len, float* HWY_
   }
 }
 
+/// The same for F16, which lies so too.
+void WidenHalfPanel(const uint32_t* HWY_RESTRICT words, int64_t len, float* HWY_RESTRICT to) {
+  const auto* halves = reinterpret_cast<const uint16_t*>(words);
+  for (int64_t i = 0; i < len * kWidth; i += kLanes) hn::Store(WidenHalves(halves + i), F32(), to + i);
+}
+
 void WidenPanel(DType stored, const uint32_t* words, int64_t len, const uint32_t* mask, float* to) {
   if (stored == DType::kInt8) return WidenBytePanel<DType::kInt8>(words, len, to);
   if (stored == DType::kFloat8E4M3) return WidenBytePanel<DType::kFloat8E4M3>(words, len, to);
+  if (stored == DType::kFloat16) return WidenHalfPanel(words, len, to);
   WidenPairs(words, len, mask, to);
 }
 

@@ -13,6 +13,8 @@ namespace {
 constexpr int kRopeThreads = 128;
 constexpr int kRopeWarps = kRopeThreads / kWarpSize;
 
+__device__ inline float nan_if_infinite(float value) { return fabsf(value) == INFINITY ? NAN : value; }
+
 __device__ inline float sum_of_lanes(float value) {
   for (int step = kWarpSize / 2; step > 0; step >>= 1) value += __shfl_xor_sync(~0u, value, step);
   return value;
@@ -67,6 +69,7 @@ __global__ void rope_and_cache_kernel(RopeAndCacheArgs a) {
       low = rotated;
     }
     low = round_to_dtype(a.round_to, low), high = round_to_dtype(a.round_to, high);
+    if (a.round_to == DType::kFloat16 && cached && !is_value) low = nan_if_infinite(low), high = nan_if_infinite(high);
     x[i] = low, x[half + i] = high;
     if (!cached) continue;
     cache_element(a.cache, base, offset, dim, is_value, i, low);

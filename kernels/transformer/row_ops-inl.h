@@ -1,4 +1,5 @@
-// Pieces of row-wise kernels, once for each Highway target: element loops, rounding to BF16 and F16, sums in virtual lanes.
+// Pieces of row-wise kernels, once for each Highway target: element loops, rounding to BF16 and F16, sums in virtual
+// lanes.
 //
 // A sum over a row runs in 16 virtual lanes, whatever the vector width: lane j adds the elements j, j + 16, ... in
 // ascending order, and a fixed tree adds the lanes. So AVX2 and AVX-512 give the same bits.

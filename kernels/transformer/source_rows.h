@@ -43,9 +43,7 @@ inline std::vector<SourceRow> source_rows(std::span<const WeightRows> parts) {
 }
 
 /// The conditions of PackedMatrix::pack(), and at most `most_segments`.
-inline void check_packing(int64_t k_begin, int64_t k_end, std::span<const int64_t> segments, DType stored,
-                          int64_t most_segments) {
-  HELIOS_CHECK(stored != DType::kFloat16 || PackedMatrix::holds_float16());
+inline void check_packing(int64_t k_begin, int64_t k_end, std::span<const int64_t> segments, int64_t most_segments) {
   HELIOS_CHECK(0 <= k_begin && k_begin <= k_end, k_begin, k_end);
   HELIOS_CHECK(segments.size() >= 2 && segments.front() == 0 && segments.back() == k_end - k_begin, segments.size());
   HELIOS_CHECK(std::is_sorted(segments.begin(), segments.end()));

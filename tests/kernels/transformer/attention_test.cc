@@ -181,7 +181,8 @@ TEST(RopeAndCache, MeetsFloat64AndWritesKeysTransposed) {
                 continue;
               }
               const double want = expected[r * width + i];
-              ASSERT_NEAR(value, want, kRopeTolerance + (round != DType::kFloat32 ? std::fabs(want) * 0x1p-8 : 0)) << r << " " << i;
+              const double rounding = round != DType::kFloat32 ? std::fabs(want) * 0x1p-8 : 0;
+              ASSERT_NEAR(value, want, kRopeTolerance + rounding) << r << " " << i;
               ASSERT_EQ(value, round_to_dtype(round, value));
             }
             if (positions[r] < 0) continue;
@@ -230,6 +231,23 @@ TEST(PagedAttention, MeetsFloat64InMixedBatches) {
           ASSERT_EQ(std::bit_cast<uint32_t>(out[cache.out_floats() + i]), 0u) << "a dead row gives +0";
         }
       }
+    }
+  }
+}
+
+// An infinite key may get a score of -inf, and then weighs nothing: it must not be overlooked.
+TEST(PagedAttention, AKeyBeyondF16SpoilsEveryRowThatSeesItAndNoOther) {
+  ThreadPool pool(1);
+  const Geometry geometry = grouped(4, 2, 32);
+  Cache cache(geometry, 1, 40);
+  std::vector<float> qkv = random_floats(40 * cache.row_floats(), 45);
+  qkv[20 * cache.row_floats() + geometry.q_heads * geometry.head_dim + 3] = -1e6f;  // of KV head 0
+  const std::vector<int32_t> slots(40, 0);
+  const std::vector<float> out = step(cache, qkv, ascending(0, 40), slots, 0, nullptr, pool, DType::kFloat16);
+  for (int64_t r = 0; r < 40; ++r) {
+    for (int64_t i = 0; i < cache.out_floats(); ++i) {
+      const bool sees = r >= 20 && geometry.kv_of_q[static_cast<size_t>(i / geometry.head_dim)] == 0;
+      ASSERT_EQ(std::isnan(out[r * cache.out_floats() + i]), sees) << r << " " << i;
     }
   }
 }

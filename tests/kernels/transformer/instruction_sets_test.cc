@@ -52,6 +52,25 @@ std::vector<float> products(DType dtype, int64_t scale_columns, int64_t m, Threa
   return out;
 }
 
+/// Every code of F16 is worth its value, in both halves of a pair of k; the other is zero.
+void expect_f16_is_exact(int64_t m, ThreadPool& pool) {
+  const int64_t n = 2 * 65536, k = 2;
+  std::vector<uint16_t> codes(static_cast<size_t>(n * k), 0);
+  for (int64_t r = 0; r < n; ++r) codes[static_cast<size_t>(r * k + r / 65536)] = static_cast<uint16_t>(r * 257);
+  const WeightRows rows{codes.data(), DType::kFloat16, n, k};
+  const std::vector<int64_t> segments = {0, k};
+  testing::HostStore store(pool);
+  const PackedMatrix w = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, DType::kFloat16, store);
+  AlignedBuffer scratch(static_cast<size_t>(matmul_scratch_bytes(w, m, pool.num_threads())));
+  const std::vector<float> ones(static_cast<size_t>(m * k), 1.0f);
+  std::vector<float> out(static_cast<size_t>(m * n));
+  matmul({ones.data(), k, &w, nullptr, out.data(), n, count_of(m), 0, m}, scratch.data(), pool);
+  for (int64_t i = 0; i < m * n; ++i) {
+    const float value = f16_to_float(static_cast<uint16_t>(i % n * 257)), got = out[static_cast<size_t>(i)];
+    ASSERT_TRUE(std::isnan(value) ? std::isnan(got) : got == value) << i % n * 257 << " of " << m << ": " << got;
+  }
+}
+
 std::vector<float> row_operations(ThreadPool& pool) {
   const int64_t rows = 3, hidden = 133;
   const std::vector<float> x = random_floats(rows * 2 * hidden, 4, 3.0f), weight = random_floats(hidden, 5);
@@ -106,11 +125,13 @@ std::vector<float> everything() {
   const auto add = [&](const std::vector<float>& part) { all.insert(all.end(), part.begin(), part.end()); };
   for (const auto& [dtype, scale_columns] : {std::pair{DType::kFloat32, 0},
                                              {DType::kBFloat16, 0},
+                                             {DType::kFloat16, 0},
                                              {DType::kInt8, 150},
                                              {DType::kFloat8E4M3, 150},
                                              {DType::kFloat8E4M3, 32}}) {
     for (const int64_t m : {1, 2, 7, 60}) add(products(dtype, scale_columns, m, pool));
   }
+  for (const int64_t m : {1, 7, 60}) expect_f16_is_exact(m, pool);
   add(row_operations(pool));
   for (const DType round : {DType::kBFloat16, DType::kFloat16}) {
     for (const float value : roundings(round, pool)) all.push_back(std::isfinite(value) ? value : 0.0f);

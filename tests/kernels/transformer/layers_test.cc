@@ -37,8 +37,9 @@ void expect_near(float actual, double expected, double relative) {
 void f16_edges(std::vector<float>& values, std::vector<float>& rounded, uint32_t step) {
   for (uint32_t bits = 0; bits < 0x7c00; bits += step) {
     const auto half = static_cast<uint16_t>(bits);
-    const float low = f16_to_float(half), next = bits == 0x7bff ? 65536.0f : f16_to_float(static_cast<uint16_t>(bits + 1));
-    const float high = bits == 0x7bff ? kInf : next, middle = low + (next - low) / 2;
+    const bool last = bits == 0x7bff;
+    const float low = f16_to_float(half), next = last ? 65536.0f : f16_to_float(static_cast<uint16_t>(bits + 1));
+    const float high = last ? kInf : next, middle = low + (next - low) / 2;
     for (const auto& [value, nearest] : {std::pair{low, low},
                                          {std::nextafter(middle, 0.0f), low},
                                          {middle, bits % 2 == 0 ? low : high},

@@ -50,10 +50,11 @@ struct Format {
 };
 constexpr int64_t kWholeRow = int64_t{1} << 40;
 
-/// Those without scales are all that the emulated device has.
+/// FP32 and BF16 are all that the emulated device has.
 std::vector<Format> formats() {
   return testing::cases_for_device<Format>({{DType::kFloat32},
                                             {DType::kBFloat16},
+                                            {DType::kFloat16},
                                             {DType::kInt8, kWholeRow},
                                             {DType::kFloat8E4M3, kWholeRow},
                                             {DType::kInt8, 37},
@@ -95,8 +96,10 @@ Source make_source(int64_t n, int64_t k, Format format, uint32_t seed = 5) {
       auto byte = static_cast<uint8_t>(bytes());  // every code: subnormals, -128
       if (format.dtype == DType::kFloat8E4M3 && e4m3_is_nan(byte)) byte = 0x7e;
       s.data[at] = std::byte{byte};
-    } else if (format.dtype == DType::kBFloat16) {
-      const uint16_t bits = float_to_bf16(random[static_cast<size_t>(i)]);
+    } else if (format.dtype != DType::kFloat32) {
+      const float value = random[static_cast<size_t>(i)];  // every fifth of F16 is small, or subnormal
+      const uint16_t bits = format.dtype == DType::kBFloat16 ? float_to_bf16(value)
+                                                             : float_to_f16(i % 5 == 0 ? value * 0x1p-16f : value);
       std::memcpy(&s.data[at], &bits, sizeof bits);
     } else {
       std::memcpy(&s.data[at], &random[static_cast<size_t>(i)], sizeof(float));
@@ -200,6 +203,30 @@ TEST(Matmul, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
           const std::vector<float> out = run_matmul(w.packed, &x[first * k], k, m, bias.data(), *pool);
           ASSERT_EQ(bits_of(out.data(), m * n), bits_of(&alone[first * n], m * n)) << m << " rows, " << segments;
         }
+      }
+    }
+  }
+}
+
+// An F16 checkpoint kept in half the bytes is the one that was widened at load, to the bit.
+TEST(Matmul, X1_F16WeightsGiveTheBitsOfTheSameWeightsInFp32) {
+  if (!PackedMatrix::holds_float16()) GTEST_SKIP() << "this device stores F16 weights as FP32";
+  ThreadPool one(1), two(2);
+  const int64_t n = 75, k = 1033, most = 230;
+  std::mt19937 codes(3);
+  std::vector<uint16_t> halves(static_cast<size_t>(n * k));
+  for (uint16_t& half : halves) half = static_cast<uint16_t>(codes() % 0x7c00 | codes() % 2 << 15);  // all finite ones
+  const WeightRows rows{halves.data(), DType::kFloat16, n, k};
+  const std::vector<float> x = random_floats(most * k, 35), bias = random_floats(n, 36);
+  for (const int segments : {1, 8}) {
+    const PackedMatrix kept = pack(std::span(&rows, 1), 0, k, even_segments(k, segments), DType::kFloat16, two);
+    const PackedMatrix widened = pack(std::span(&rows, 1), 0, k, even_segments(k, segments), DType::kFloat32, two);
+    EXPECT_LT(kept.bytes() * 19, widened.bytes() * 10);
+    for (const int64_t m : {1, 2, 3, 4, 5, 6, 7, 12, 13, 40, 96, 230}) {
+      for (ThreadPool* pool : {&one, &two}) {
+        const std::vector<float> got = run_matmul(kept, x.data(), k, m, bias.data(), *pool);
+        const std::vector<float> want = run_matmul(widened, x.data(), k, m, bias.data(), *pool);
+        ASSERT_EQ(bits_of(got.data(), m * n), bits_of(want.data(), m * n)) << m << " rows, " << segments;
       }
     }
   }
@@ -319,13 +346,17 @@ TEST(Matmul, TheOrderAlongKIsAscendingFusedMultiplyAdds) {
 TEST(Matmul, NanAndInfinityStayInTheirRowAndTheirColumn) {
   ThreadPool pool(2);
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-  for (const int64_t k : {43, 44}) {
+  for (const auto& [k, stored] : {std::pair<int64_t, DType>{43, DType::kBFloat16},
+                                  {44, DType::kBFloat16},
+                                  {43, DType::kFloat16},
+                                  {44, DType::kFloat16}}) {
+    if (stored == DType::kFloat16 && !PackedMatrix::holds_float16()) continue;
     const int64_t n = 35, m = 9;
     std::vector<float> w = random_bf16_floats(n * k, 16);
     w[20 * k + 3] = nan;      // poisons column 20 only
     w[34 * k + k - 1] = inf;  // the last column of the padded panel
     const WeightRows rows{w.data(), DType::kFloat32, n, k};
-    const PackedMatrix packed = pack(std::span(&rows, 1), 0, k, even_segments(k, 2), DType::kBFloat16, pool);
+    const PackedMatrix packed = pack(std::span(&rows, 1), 0, k, even_segments(k, 2), stored, pool);
     std::vector<float> x = random_floats(m * k, 17);
     x[4 * k + 42] = inf;  // poisons row 4 only
     const std::vector<float> out = run_matmul(packed, x.data(), k, m, nullptr, pool);
@@ -360,7 +391,8 @@ TEST(PackedMatrix, StacksPartsOfDifferentTypesAndTakesTheirColumns) {
   for (int64_t r = 0; r < 2; ++r) {
     for (int64_t i = 0; i < k; ++i) dense.push_back(f16_to_float(half[r * stride + begin + i]));
   }
-  for (const DType stored : {DType::kFloat32, DType::kBFloat16}) {
+  for (const DType stored : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    if (stored == DType::kFloat16 && !PackedMatrix::holds_float16()) continue;
     const PackedMatrix packed = pack(parts, begin, begin + k, even_segments(k, 1), stored, pool);
     ASSERT_EQ(packed.n(), 25);
     ASSERT_EQ(packed.k(), k);
@@ -470,6 +502,12 @@ TEST(PackedMatrix, RoundsWiderSourcesToNearestEven) {
   const float x = 1.0f;
   const std::vector<float> out = run_matmul(packed, &x, 1, 1, nullptr, pool);
   EXPECT_EQ(out, (std::vector<float>{1.0f, 1.0f + 4 * 0x1p-8f, 1.0f + 0x1p-7f, -1.0f}));
+  if (!PackedMatrix::holds_float16()) return;
+  const std::vector<float> fine = {1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-11f, 1.0f + 0x1.1p-11f, -65519.0f, 0x1.8p-24f};
+  const WeightRows fine_rows{fine.data(), DType::kFloat32, 5, 1};
+  const PackedMatrix halves = pack(std::span(&fine_rows, 1), 0, 1, segments, DType::kFloat16, pool);
+  EXPECT_EQ(run_matmul(halves, &x, 1, 1, nullptr, pool),
+            (std::vector<float>{1.0f, 1.0f + 4 * 0x1p-11f, 1.0f + 0x1p-10f, -65504.0f, 0x1p-23f}));
 }
 
 TEST(Matmul, NothingToDoIsDone) {
