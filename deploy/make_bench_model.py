@@ -20,7 +20,7 @@ import sys
 
 BLOCK_VALUES = 1 << 20
 BLOCK = 128
-BYTES = {"BF16": 2, "F32": 4, "F8_E4M3": 1, "I8": 1}
+BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "I8": 1}
 CODES = {"fp8": "F8_E4M3", "fp8-block": "F8_E4M3", "int8": "I8"}
 E4M3 = [(8 + c % 8) * 2.0 ** (c // 8 - 10) if c > 7 else c * 2.0**-9 for c in range(0x7F)]
 
@@ -40,7 +40,7 @@ def parse_arguments():
         ("seed", 0, "of the random block"),
     ):
         parser.add_argument("--" + name, type=int, default=default, help=f"{text} ({default})")
-    parser.add_argument("--dtype", choices=("BF16", "F32"), default="BF16", help="of every tensor (BF16)")
+    parser.add_argument("--dtype", choices=("BF16", "F16", "F32"), default="BF16", help="of every tensor (BF16)")
     parser.add_argument("--untied", action="store_true", help="give the model its own lm_head")
     parser.add_argument("--quantise", choices=("fp8", "fp8-block", "int8"),
                         help="8-bit matrices with a scale a row, or for 128 x 128 weights")
@@ -75,7 +75,7 @@ def config_of(a):
         "attention_bias": False,
         "tie_word_embeddings": not a.untied,
         "use_sliding_window": False,
-        "torch_dtype": "bfloat16" if a.dtype == "BF16" else "float32",
+        "torch_dtype": {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}[a.dtype],
         "bos_token_id": 0,
         "eos_token_id": 0,
     }
@@ -131,11 +131,14 @@ def float_tensors_of(a):
 
 
 def encode(values, dtype):
-    """Little-endian BF16 or F32, or codes of values within the dtype's range (truncated: random anyway)."""
+    """Little-endian floats, or codes of values within the dtype's range (truncated: random anyway)."""
     if dtype == "I8":
         return array.array("b", map(int, values)).tobytes()
     if dtype == "F8_E4M3":
         return bytes(bisect.bisect_right(E4M3, abs(v)) - 1 | (0x80 if v < 0 else 0) for v in values)
+    if dtype == "F16":
+        values = list(values)
+        return struct.pack(f"<{len(values)}e", *values)
     words = array.array("f", values)
     if sys.byteorder == "big":
         words.byteswap()

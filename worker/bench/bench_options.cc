@@ -123,8 +123,10 @@ Result<BenchArguments> parse_bench_arguments(int argc, const char* const* argv) 
     options.dtype = ComputeDtype::kFloat32;
   } else if (dtype == "bfloat16") {
     options.dtype = ComputeDtype::kBFloat16;
+  } else if (dtype == "float16") {
+    options.dtype = ComputeDtype::kFloat16;
   } else if (dtype != "auto") {
-    return invalid(fmt::format("--dtype: expected auto, float32 or bfloat16, found '{}'", dtype));
+    return invalid(fmt::format("--dtype: expected auto, float32, bfloat16 or float16, found '{}'", dtype));
   }
   const std::string stored = flags.kv_cache_dtype.value_or("auto");
   if (stored == "float32") {
@@ -149,8 +151,8 @@ many threads.
   --threads N        compute threads of each rank (this machine's cores / nproc)
   --cpu-bind HOW     none, or auto: each rank its share of the CPUs, as helios-launch does it (none)
   --rounds N         rounds of all work; each figure is the median (5)
-  --dtype D          auto: the checkpoint's own precision; float32; bfloat16: matrix inputs rounded
-                     too (auto)
+  --dtype D          auto, float32: weights as they are; bfloat16, float16: weights and inputs of
+                     products rounded (auto)
   --kv-cache-dtype D what keys and values are stored as, as for helios-worker (auto)
   --plain            prefill and greedy decode without logprobs alone
   --prompt-logprobs  instead: prefill of 128, 512 and 2048 tokens, ordinary and scored, their ratio

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -129,6 +130,8 @@ class Loader {
   EmbeddingTable embedding(const std::string& name) {
     const std::vector<int64_t>& extents = shape(name);
     const TensorView t = checkpoint_.floats(name, extents);
+    check_fits(name, 0, {.data = t.data, .dtype = t.dtype, .num_rows = extents[0], .row_stride = extents[1],
+                         .source = &checkpoint_}, {0, extents[1]});
     EmbeddingTable table = EmbeddingTable::prepare(t.data, t.dtype, extents[0] * extents[1], store_, &checkpoint_);
     bytes_ += table.bytes();
     return table;
@@ -161,12 +164,15 @@ class Loader {
     std::vector<WeightRows> parts;
     std::vector<std::vector<float>> scales;  // of each part
     for (const Slice& slice : slices) parts.push_back(rows_of(slice, columns, scales.emplace_back()));
+    const DType stored = stored_as(parts);
+    for (size_t i = 0; i < slices.size() && !is_eight_bit(stored); ++i) {
+      check_fits(slices[i].name, slices[i].rows.begin, parts[i], columns);
+    }
     int64_t rows = 0;
     for (const WeightRows& part : parts) rows += part.num_rows;
     PackedMatrix out;
     if (rows > 0 && columns.size() > 0) {
-      out = PackedMatrix::pack(parts, columns.begin, columns.end, segments, stored_as(parts), store_,
-                               longest_segment);
+      out = PackedMatrix::pack(parts, columns.begin, columns.end, segments, stored, store_, longest_segment);
     }
     for (const Slice& slice : slices) checkpoint_.release(slice.name);
     bytes_ += out.bytes();
@@ -237,28 +243,60 @@ class Loader {
     checkpoint_.release(name);
   }
 
-  /// E4M3 has two codes that are no number.
-  void check_codes(const Slice& slice, const WeightRows& rows, Range columns) {
-    if (rows.dtype != DType::kFloat8E4M3) return;
+  /// The first of the rows of which `is_bad(r, elements)` holds, or -1; on the pool. `elements` is a copy.
+  template <class IsBad>
+  int64_t first_bad_row(const WeightRows& rows, const IsBad& is_bad) {
     constexpr int64_t kRows = 64;  // at a time, copied as pack() copies them
-    std::atomic<int64_t> bad = -1;
+    const int64_t row_bytes = rows.row_stride * static_cast<int64_t>(dtype_bytes(rows.dtype));
+    std::atomic<int64_t> bad = rows.num_rows;
     store_.pool().parallel_for((rows.num_rows + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
-      std::vector<uint8_t> codes;
+      std::vector<std::byte> copied;
       for (int64_t first = begin * kRows; first < std::min(end * kRows, rows.num_rows); first += kRows) {
         const int64_t count = std::min(kRows, rows.num_rows - first);
-        codes.resize(static_cast<size_t>(count * rows.row_stride));
-        checkpoint_.copy(static_cast<const uint8_t*>(rows.data) + first * rows.row_stride, codes.size(), codes.data());
+        copied.resize(static_cast<size_t>(count * row_bytes));
+        checkpoint_.copy(static_cast<const std::byte*>(rows.data) + first * row_bytes, copied.size(), copied.data());
         for (int64_t r = 0; r < count; ++r) {
-          int64_t found = 0;
-          const uint8_t* row = codes.data() + r * rows.row_stride;
-          for (int64_t c = columns.begin; c < columns.end; ++c) found += e4m3_is_nan(row[c]);
-          if (found != 0) bad = slice.rows.begin + first + r;
+          if (!is_bad(first + r, copied.data() + r * row_bytes)) continue;
+          for (int64_t known = bad; first + r < known && !bad.compare_exchange_weak(known, first + r);) {}
         }
       }
     });
+    return bad == rows.num_rows ? -1 : bad.load();
+  }
+
+  /// E4M3 has two codes that are no number.
+  void check_codes(const Slice& slice, const WeightRows& rows, Range columns) {
+    if (rows.dtype != DType::kFloat8E4M3) return;
+    const int64_t bad = first_bad_row(rows, [&](int64_t, const std::byte* row) {
+      int64_t found = 0;
+      for (int64_t c = columns.begin; c < columns.end; ++c) found += e4m3_is_nan(static_cast<uint8_t>(row[c]));
+      return found != 0;
+    });
     if (bad < 0) return;
     throw LoadError(fmt::format("{}: tensor {}: NaN in row {}", checkpoint_.tensors().at(slice.name).file, slice.name,
-                                bad.load()));
+                                slice.rows.begin + bad));
+  }
+
+  /// F16 ends at 65504: what rounding to it would make infinite is refused. `first_row` of the tensor is rows' first.
+  void check_fits(const std::string& name, int64_t first_row, const WeightRows& rows, Range columns) {
+    if (round_to_ != DType::kFloat16 || rows.dtype == DType::kFloat16) return;
+    const auto value = [&rows](int64_t r, const void* row, int64_t c) {
+      const float stored = load_element(row, rows.dtype, c);
+      return rows.scales ? stored * rows.scales[r * rows.scale_stride + c / rows.scale_columns] : stored;
+    };
+    const auto too_large = [](float x) { return std::fabs(x) >= 65520.0f && std::isfinite(x); };
+    const int64_t bad = first_bad_row(rows, [&](int64_t r, const std::byte* row) {
+      int64_t found = 0;
+      for (int64_t c = columns.begin; c < columns.end; ++c) found += too_large(value(r, row, c));
+      return found != 0;
+    });
+    if (bad < 0) return;
+    const auto* row = static_cast<const std::byte*>(rows.data) +
+                      bad * rows.row_stride * static_cast<int64_t>(dtype_bytes(rows.dtype));
+    int64_t c = columns.begin;
+    while (!too_large(value(bad, row, c))) ++c;
+    throw LoadError(fmt::format("{}: --dtype float16: tensor {}: {} at [{}, {}] does not fit F16, which ends at 65504",
+                                checkpoint_.tensors().at(name).file, name, value(bad, row, c), first_row + bad, c));
   }
 
   Checkpoint& checkpoint_;

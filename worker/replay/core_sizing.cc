@@ -54,8 +54,9 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
     throw LoadError("tp_reduce fast: only cuda adds partial sums in its library; on this device they are canonical");
   }
   if (config.dtype == ComputeDtype::kFloat16 && !PackedMatrix::holds_float16()) {
-    throw LoadError(fmt::format("dtype float16: {} multiplies no F16 weights yet; auto computes what they hold, exactly",
-                                backend.name()));
+    throw LoadError(
+        fmt::format("dtype float16: {} multiplies no F16 weights yet; auto computes what they hold, exactly",
+                    backend.name()));
   }
   expect_range("max_num_seqs", config.slot_capacity, 1, kMaxSlots);
   expect_range("prefill_chunk", config.prefill_chunk, 1, kMaxPrefillChunk);

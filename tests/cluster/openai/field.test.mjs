@@ -36,7 +36,7 @@ const inexpressible = { 'there is no speculative decoding': list('C044 C045 C048
 
 /** Servers that a case names itself, or whose judge asks for them. */
 const named = { tp1: 'one_rank', tp2: 'main', plain: 'main' };
-const besides = { C033: ['golden_bf16'], C034: ['one_rank'], C036: ['one_rank', 'four_ranks', 'gloo'] };
+const besides = { C033: ['golden_bf16', 'golden_f16'], C034: ['one_rank'], C036: ['one_rank', 'four_ranks', 'gloo'] };
 
 /** Where a case's numbers do not fit the model: what it asks stays the same. */
 const adapted = {

@@ -46,6 +46,7 @@ TEST(BenchOptions, EveryFlagIsTaken) {
   EXPECT_EQ(parse({"--model", "m", "--kv-cache-dtype", "float32"})->options.kv_cache_dtype, KvCacheDtype::kFloat32);
   EXPECT_TRUE(o.json);
   EXPECT_EQ(o.contents, BenchContents::kScored);
+  EXPECT_EQ(parse({"--model", "m", "--dtype", "float16"})->options.dtype, ComputeDtype::kFloat16);
   EXPECT_EQ(parse({"--model", "m", "--plain"})->options.contents, BenchContents::kPlain);
   const auto paired = parse({"--model", "m", "--nproc", "2", "--paired", "--only", "decode-4", "--cpu-bind", "auto"});
   ASSERT_TRUE(paired.ok()) << paired.error().message;
@@ -59,7 +60,8 @@ TEST(BenchOptions, WhatIsWrongIsNamedInOneLine) {
   EXPECT_EQ(error_of({"--model", "m", "--nproc", "3"}), "--nproc: expected 1, 2, 4 or 8, found 3");
   EXPECT_EQ(error_of({"--model", "m", "--threads", "0"}), "--threads: expected 1 to 1024, found 0");
   EXPECT_EQ(error_of({"--model", "m", "--rounds", "-1"}), "--rounds: expected 1 to 1000, found -1");
-  EXPECT_EQ(error_of({"--model", "m", "--dtype", "int4"}), "--dtype: expected auto, float32 or bfloat16, found 'int4'");
+  EXPECT_EQ(error_of({"--model", "m", "--dtype", "int4"}),
+            "--dtype: expected auto, float32, bfloat16 or float16, found 'int4'");
   EXPECT_EQ(error_of({"--model", "m", "--kv-cache-dtype", "fp8"}),
             "--kv-cache-dtype: expected auto, float32 or bfloat16, found 'fp8'");
   EXPECT_EQ(error_of({"--model", "m", "--plain", "--prompt-logprobs"}),

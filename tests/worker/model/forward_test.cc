@@ -141,8 +141,8 @@ class RankModel {
 };
 
 /// Logits of each step's sampling rows over all ranks, of the checkpoint in `directory`.
-std::vector<Logits> run_steps_of(const std::string& directory, int world, const std::vector<Step>& steps, DType round_to,
-                                 int threads, bool fast) {
+std::vector<Logits> run_steps_of(const std::string& directory, int world, const std::vector<Step>& steps,
+                                 DType round_to, int threads, bool fast) {
   std::vector<Logits> out;
   for (const Step& step : steps) out.emplace_back(step.sampling.size(), std::vector<float>(testing::kTinyVocab));
   int64_t rows = 0;
@@ -169,8 +169,8 @@ std::vector<Logits> run_steps_of(const std::string& directory, int world, const 
   return out;
 }
 
-std::vector<Logits> run_steps(int world, const std::vector<Step>& steps, DType round_to = DType::kFloat32, int threads = 1,
-                              bool fast = false) {
+std::vector<Logits> run_steps(int world, const std::vector<Step>& steps, DType round_to = DType::kFloat32,
+                              int threads = 1, bool fast = false) {
   testing::TemporaryDirectory directory;
   testing::write_tiny_checkpoint(directory.path());
   return run_steps_of(directory.path(), world, steps, round_to, threads, fast);
@@ -438,7 +438,8 @@ TEST(Forward, SumsOfTheGroupsLibraryMeetFloat64) {
 TEST(Forward, X1_RoundedInputsAreRoundedOnceAndStayTheSameBits) {
   const std::vector<std::vector<double>> expected = Definition().logits(kLong);
   // BF16 keeps 8 bits, F16 11 of these magnitudes: an eighth of the difference.
-  for (const auto& [type, most, least] : {std::tuple{DType::kBFloat16, 0.3, 0.002}, {DType::kFloat16, 0.3 / 8, 0.0002}}) {
+  for (const auto& [type, most, least] :
+       {std::tuple{DType::kBFloat16, 0.3, 0.002}, {DType::kFloat16, 0.3 / 8, 0.0002}}) {
     if (type == DType::kFloat16 && !PackedMatrix::holds_float16()) continue;
     const Logits rounded = run_steps(1, whole_steps(), type)[0];
     double largest = 0;

@@ -22,9 +22,8 @@ class QuantisedCheckpoint : public ::testing::Test {
     try {
       const ModelConfig config = read_model_config(directory_.path());
       Checkpoint checkpoint = Checkpoint::open(directory_.path());
-      weights_bytes_ = load_weights(checkpoint, config, rank_shape(config, Rank(rank), world), DType::kFloat32, *device_.backend,
-                                    nullptr)
-                           .bytes;
+      const RankShape shape = rank_shape(config, Rank(rank), world);
+      weights_bytes_ = load_weights(checkpoint, config, shape, round_to_, *device_.backend, nullptr).bytes;
       return "";
     } catch (const LoadError& e) {
       EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << "one line";
@@ -47,6 +46,7 @@ class QuantisedCheckpoint : public ::testing::Test {
   const testing::TemporaryDirectory directory_;
   Device device_ = testing::test_device(1, 1);
   int64_t weights_bytes_ = 0;
+  DType round_to_ = DType::kFloat32;
 };
 
 TEST_F(QuantisedCheckpoint, EverySchemeLoadsAtEveryDegreeInABitMoreThanItsBytes) {
@@ -62,6 +62,42 @@ TEST_F(QuantisedCheckpoint, EverySchemeLoadsAtEveryDegreeInABitMoreThanItsBytes)
   testing::write_tiny_checkpoint(directory_.path());
   ASSERT_EQ(load(), "");
   EXPECT_LT(quantised, weights_bytes_ / 2);
+}
+
+// A weight beyond F16 is named by the ranks that own it, with its place in the file.
+TEST_F(QuantisedCheckpoint, F16RefusesWhatItCannotHoldWhereItIs) {
+  if (!PackedMatrix::holds_float16()) GTEST_SKIP() << "this device stores no F16 weights";
+  round_to_ = DType::kFloat16;
+  const std::string p = "model.layers.1.self_attn.";
+  for (const auto& [name, row, column, owner] :
+       {std::tuple{p + "q_proj.weight", 40, 5, 1}, {p + "k_proj.weight", 3, 47, 0}, {p + "o_proj.weight", 7, 46, 1}}) {
+    std::vector<TinyTensor> tensors = testing::tiny_tensors();
+    const float large = 1e5f;
+    for (TinyTensor& t : tensors) {
+      if (t.name == name) std::memcpy(&t.bytes[static_cast<size_t>(row * 48 + column) * 4], &large, sizeof large);
+    }
+    testing::write_tiny_checkpoint(directory_.path());
+    testing::write_file(directory_.path() + "/model.safetensors", testing::safetensors_bytes(tensors));
+    const std::string says =
+        "tensor " + name + ": 100000 at [" + std::to_string(row) + ", " + std::to_string(column) + "] does not fit F16";
+    EXPECT_NE(load().find(says), std::string::npos) << load();
+    EXPECT_NE(load(owner, 2).find(says), std::string::npos) << load(owner, 2);
+    EXPECT_EQ(load(1 - owner, 2), "");
+  }
+}
+
+// --dtype rounds what is not quantised, and leaves bytes as they are.
+TEST_F(QuantisedCheckpoint, BytesStayUnderEveryDtype) {
+  TinyQuantised(testing::tiny_schemes()[1]).write(directory_.path());  // its head is FP32
+  ASSERT_EQ(load(), "");
+  const int64_t exact = weights_bytes_;
+  for (const DType round : {DType::kBFloat16, DType::kFloat16}) {
+    if (round == DType::kFloat16 && !PackedMatrix::holds_float16()) continue;
+    round_to_ = round;
+    ASSERT_EQ(load(), "");
+    EXPECT_LE(weights_bytes_, exact - 300 * 48 * 2) << "half the head";
+    EXPECT_GE(weights_bytes_, exact - 320 * 48 * 2) << "padded to whole panels, and nothing else";
+  }
 }
 
 TEST_F(QuantisedCheckpoint, WhatTheFilesDoNotHoldIsNamed) {

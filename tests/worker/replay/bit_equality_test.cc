@@ -5,6 +5,7 @@
 // some without logprobs (R9), run in every combination and are compared with a run alone, on one rank, in one chunk.
 #include <gtest/gtest.h>
 
+#include "kernels/base/dtype.h"
 #include "tests/support/test_cluster.h"
 #include "tests/support/test_data.h"
 #include "tests/support/tiny_checkpoint.h"
@@ -61,8 +62,9 @@ std::vector<TestSequence> run(TestCluster& cluster, std::vector<TestSequence> se
   return sequences;
 }
 
-CoreConfig config_for(const std::string& model_dir, int prefill_chunk) {
+CoreConfig config_for(const std::string& model_dir, int prefill_chunk, ComputeDtype dtype = ComputeDtype::kAuto) {
   return {.model_dir = model_dir,
+          .dtype = dtype,
           .slot_capacity = kSequences,
           .max_model_len = 128,
           .prefill_chunk = prefill_chunk,
@@ -70,16 +72,16 @@ CoreConfig config_for(const std::string& model_dir, int prefill_chunk) {
 }
 
 /// The whole matrix for one model.
-void check_matrix(const std::string& model_dir, int64_t vocab) {
+void check_matrix(const std::string& model_dir, int64_t vocab, ComputeDtype dtype = ComputeDtype::kAuto) {
   const std::vector<TestSequence> sequences = make_sequences(vocab);
   std::vector<TestSequence> expected;
   {
-    TestCluster alone(config_for(model_dir, 512), 1);
+    TestCluster alone(config_for(model_dir, 512, dtype), 1);
     expected = run(alone, sequences, 1, 0);
     for (const TestSequence& q : expected) ASSERT_EQ(q.tokens.size(), 6u);
   }
   for (const int world : {1, 2, 4, 8}) {
-    TestCluster cluster(config_for(model_dir, 512), world);
+    TestCluster cluster(config_for(model_dir, 512, dtype), world);
     for (const int batch : {1, 7, 32}) {
       for (const int chunk : {1, 3, 16, 64, 0}) {
         SCOPED_TRACE("TP " + std::to_string(world) + " batch " + std::to_string(batch) + " chunk " +
@@ -107,14 +109,17 @@ TEST(BitEquality, TinyCheckpointOverDegreesBatchesAndChunks) {
 struct ModelCase {
   const char* model;
   int64_t vocab;
+  ComputeDtype dtype = ComputeDtype::kAuto;
 };
-void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.model; }
+void PrintTo(const ModelCase& c, std::ostream* out) {
+  *out << c.model << (c.dtype == ComputeDtype::kFloat16 ? " in F16" : "");
+}
 
 class ModelBitEquality : public ::testing::TestWithParam<ModelCase> {};
 
 TEST_P(ModelBitEquality, OverDegreesBatchesAndChunks) {
   HELIOS_NEED_TEST_DATA(model, std::string("models/") + GetParam().model);
-  check_matrix(model, GetParam().vocab);
+  check_matrix(model, GetParam().vocab, GetParam().dtype);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ModelBitEquality,
@@ -122,7 +127,50 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelBitEquality,
                                            ModelCase{"tiny-random/qwen2-bias-f32", 515},
                                            ModelCase{"tiny-random/qwen3-qknorm-bf16", 517},
                                            ModelCase{"tiny-random/mistral-window-f16", 515},
-                                           ModelCase{"tiny-random/llama3-rope-bias-f32", 515}));
+                                           ModelCase{"tiny-random/llama3-rope-bias-f32", 515},
+                                           ModelCase{"tiny-random/llama-gqa-bf16", 515, ComputeDtype::kFloat16}));
+
+/// The tiny checkpoint's numbers rounded to F16, in F16 where `halves(i)` of the i-th tensor, else in F32.
+void write_halves(const std::string& directory, bool (*halves)(int)) {
+  write_tiny_checkpoint(directory);
+  std::vector<TinyTensor> tensors = tiny_tensors();
+  int index = 0;
+  for (TinyTensor& t : tensors) {
+    const bool half = halves(index++);
+    std::vector<std::byte> bytes;
+    for (size_t at = 0; at < t.bytes.size(); at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, &t.bytes[at], sizeof value);
+      const uint16_t code = float_to_f16(value);
+      value = f16_to_float(code);
+      const auto* from = half ? reinterpret_cast<const std::byte*>(&code) : reinterpret_cast<const std::byte*>(&value);
+      bytes.insert(bytes.end(), from, from + (half ? sizeof code : sizeof value));
+    }
+    t.bytes = std::move(bytes);
+    if (half) t.dtype = "F16";
+  }
+  write_file(directory + "/model.safetensors", safetensors_bytes(tensors));
+}
+
+// F16 weights take half the memory of the same numbers in FP32, and change no bit; nor do matrices of which a part only
+// is F16, which are FP32.
+TEST(BitEquality, AnF16CheckpointIsItsNumbersInFp32) {
+  std::vector<TestSequence> expected;
+  int64_t wide = 0;
+  for (const auto halves : {+[](int) { return false; }, +[](int) { return true; }, +[](int i) { return i % 2 == 0; }}) {
+    TemporaryDirectory directory;
+    write_halves(directory.path(), halves);
+    for (const int world : {1, 2}) {
+      TestCluster cluster(config_for(directory.path(), 64), world);
+      const std::vector<TestSequence> got = run(cluster, make_sequences(kTinyVocab), 32, 16);
+      if (expected.empty()) expected = got, wide = cluster.manifest().memory.weights_bytes;
+      for (size_t i = 0; i < got.size(); ++i) expect_same(got[i], expected[i], true);
+      if (world == 1 && halves(0) && halves(1)) {
+        EXPECT_LT(cluster.manifest().memory.weights_bytes * 100, wide * 55);
+      }
+    }
+  }
+}
 
 // R9: asking changes nothing about what is sampled.
 TEST(BitEquality, TokensAreTheSameWithAndWithoutLogprobs) {

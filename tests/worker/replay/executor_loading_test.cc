@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 
+#include "kernels/transformer/matmul.h"
 #include "tests/worker/replay/executor_fixture.h"
 #include "worker/replay/executor.h"
 
@@ -123,6 +124,61 @@ TEST_F(ExecutorTest, AModelThatGivesNoNumberFailsTheRequestNotTheRank) {
     EXPECT_EQ(emitted(c), 0);
     EXPECT_EQ(finish(c), FinishCode::kError);
     EXPECT_TRUE(c.payloads.empty());
+  }
+}
+
+// --dtype float16 at its end: a weight beyond it is refused, an input beyond it is infinite and fails its request.
+TEST_F(ExecutorTest, WhatF16CannotHoldIsRefusedOrFailsItsRequest) {
+  CoreConfig c = config();
+  c.dtype = ComputeDtype::kFloat16;
+  const auto refusal = [&]() -> std::string {
+    try {
+      TestCluster cluster(c, 1);
+      return "";
+    } catch (const LoadError& e) {
+      return e.what();
+    }
+  };
+  if (!PackedMatrix::holds_float16()) {
+    EXPECT_NE(refusal().find("multiplies no F16 weights yet"), std::string::npos) << refusal();
+    return;
+  }
+  const auto put = [](float value, size_t at) {
+    return [=](TinyTensor& t) { std::memcpy(t.bytes.data() + at * sizeof value, &value, sizeof value); };
+  };
+  const std::string down = "model.layers.1.mlp.down_proj.weight", embedding = "model.embed_tokens.weight";
+  for (const auto& [name, value, at, says] : {std::tuple{down, -65520.0f, 3 * 52 + 51, "-65520 at [3, 51]"},
+                                              {embedding, 70000.5f, 299 * 48, "70000.5 at [299, 0]"}}) {
+    rewrite(directory_.path(), name, put(value, static_cast<size_t>(at)));
+    const std::string said = refusal(), expected = "--dtype float16: tensor " + name + ": " + says;
+    EXPECT_NE(said.find(expected + " does not fit F16"), std::string::npos) << said << "\n  expected: " << expected;
+  }
+  rewrite(directory_.path(), down, put(65519.0f, 0));
+  EXPECT_EQ(refusal(), "");
+
+  for (const char* norm : {"model.norm.weight", "model.layers.0.input_layernorm.weight",
+                           "model.layers.0.post_attention_layernorm.weight", "model.layers.1.self_attn.k_norm.weight"}) {
+    rewrite(directory_.path(), norm, put(-3e7f, 1));
+    for (const bool exact : {false, true}) {
+      SCOPED_TRACE(std::string(norm) + (exact ? " in FP32" : " in F16"));
+      c.dtype = exact ? ComputeDtype::kFloat32 : ComputeDtype::kFloat16;
+      TestCluster cluster(c, 2);
+      EXPECT_EQ(cluster.manifest().dtype, exact ? "float32" : "float16");
+      EXPECT_EQ(cluster.manifest().kv_cache_dtype, "float32");
+      CoreManifest other = cluster.manifest();
+      other.dtype = exact ? "float16" : "float32";
+      EXPECT_FALSE(check_same_core(cluster.manifest(), other).ok()) << "ranks that round otherwise";
+      Hand hand(cluster);
+      for (uint32_t epoch = 1; epoch <= 2; ++epoch) {
+        Submission s = hand.blank(Operation::kPrefill);
+        Hand::admit(s, 0, epoch);
+        Hand::prefill(s, 0, epoch, {5, 6, 7, 8});
+        Hand::ask(s, 0);
+        const Completion done = hand.run(s);
+        EXPECT_EQ(emitted(done), exact ? 1 : 0);
+        EXPECT_EQ(finish(done) == FinishCode::kError, !exact);
+      }
+    }
   }
 }
 

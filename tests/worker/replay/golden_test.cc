@@ -321,7 +321,7 @@ INSTANTIATE_TEST_SUITE_P(
         GoldenCase{"helios-demo", "helios-demo/logprobs.json", 1536, 1, 3},
         GoldenCase{"helios-demo", "helios-demo/logprobs.json", 1536, 2, 9}));
 
-struct Bf16Case {
+struct RoundedCase {
   const char* model;
   const char* golden;
   int64_t vocab;
@@ -329,10 +329,10 @@ struct Bf16Case {
   double mean, largest;
 };
 
-void PrintTo(const Bf16Case& c, std::ostream* out) { *out << c.model; }
+void PrintTo(const RoundedCase& c, std::ostream* out) { *out << c.model; }
 
 /// How far a run's logprobs lie from the goldens'.
-void expect_within(const Bf16Case& c, ComputeDtype dtype, KvCacheDtype cache, double at_least) {
+void expect_within(const RoundedCase& c, ComputeDtype dtype, KvCacheDtype cache, double at_least) {
   HELIOS_NEED_TEST_DATA(model, std::string("models/") + c.model);
   HELIOS_NEED_TEST_DATA(golden, std::string("golden/") + c.golden);
   GoldenRun run(model, c.vocab, dtype, 1, cache);
@@ -357,7 +357,7 @@ void expect_within(const Bf16Case& c, ComputeDtype dtype, KvCacheDtype cache, do
   EXPECT_GT(largest, at_least) << "it rounds; float32 results would mean that the flag is ignored";
 }
 
-class BFloat16Golden : public ::testing::TestWithParam<Bf16Case> {};
+class BFloat16Golden : public ::testing::TestWithParam<RoundedCase> {};
 
 // The tolerances that the goldens' own notes state for activations rounded to bfloat16.
 TEST_P(BFloat16Golden, StaysWithinTheStatedTolerance) {
@@ -365,12 +365,29 @@ TEST_P(BFloat16Golden, StaysWithinTheStatedTolerance) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BFloat16Golden,
-                         ::testing::Values(Bf16Case{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
-                                           Bf16Case{"tiny-random/qwen3-qknorm-bf16",
+                         ::testing::Values(RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
+                                           RoundedCase{"tiny-random/qwen3-qknorm-bf16",
                                                     "tiny-random/qwen3-qknorm-bf16.json", 517, 1, 0.05, 0.5},
-                                           Bf16Case{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
+                                           RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
 
-class Bf16CacheGolden : public ::testing::TestWithParam<Bf16Case> {};
+class Float16Golden : public ::testing::TestWithParam<RoundedCase> {};
+
+// F16 has three more bits than BF16, so an eighth of its tolerances; what F16's subnormals lose (numbers below 6e-5, by
+// 3e-8 at most) is nothing beside the rounding of the others.
+TEST_P(Float16Golden, StaysWithinAnEighthOfBFloat16sTolerance) {
+  expect_within(GetParam(), ComputeDtype::kFloat16, KvCacheDtype::kAuto, 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Float16Golden,
+    ::testing::Values(RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05 / 8, 0.5 / 8},
+                      RoundedCase{"tiny-random/qwen3-qknorm-bf16", "tiny-random/qwen3-qknorm-bf16.json", 517, 1, 0.05 / 8,
+                               0.5 / 8},
+                      RoundedCase{"tiny-random/mistral-window-f16", "tiny-random/mistral-window-f16.json", 515, 1, 0.05 / 8,
+                               0.5 / 8},
+                      RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008 / 8, 0.08 / 8}));
+
+class Bf16CacheGolden : public ::testing::TestWithParam<RoundedCase> {};
 
 // --kv-cache-dtype bfloat16 alone.
 TEST_P(Bf16CacheGolden, RoundsKeysAndValuesAndNothingElse) {
@@ -378,8 +395,8 @@ TEST_P(Bf16CacheGolden, RoundsKeysAndValuesAndNothingElse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Bf16CacheGolden,
-                         ::testing::Values(Bf16Case{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
-                                           Bf16Case{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
+                         ::testing::Values(RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
+                                           RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
 
 }  // namespace
 }  // namespace helios::testing

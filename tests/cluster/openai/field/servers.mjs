@@ -65,6 +65,7 @@ const kinds = {
   nan: { model: broken, nproc: 2, args: [...scored, ...plain, ...cache(2048)] },
   golden: { model: () => path.join(data, 'models/stories260k/f32'), nproc: 2, args: [...scored, ...cache(2048), '--dtype', 'float32'] },
   golden_bf16: { model: () => path.join(data, 'models/stories260k/f32'), nproc: 1, args: [...scored, ...cache(2048), '--dtype', 'bfloat16'] },
+  golden_f16: { model: () => path.join(data, 'models/stories260k/f32'), nproc: 1, args: [...scored, ...cache(2048), '--dtype', 'float16'] },
   four_ranks: { nproc: 4, args: [...scored, ...plain, ...cache(2048), '--threads-per-rank', '1'] },
   gloo: { nproc: 2, args: [...scored, ...plain, ...cache(2048), '--collective', 'gloo'] },
 };
