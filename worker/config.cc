@@ -146,9 +146,6 @@ Status take_choices(const Flags& flags, WorkerConfig* config) {
     config->core.dtype = ComputeDtype::kFloat16;
   else
     return invalid(fmt::format("--dtype: expected auto, float32, bfloat16 or float16, found '{}'", dtype));
-  if (dtype == "float16" && config->device == "cuda") {
-    return invalid("--dtype float16: cuda multiplies no F16 weights yet; auto computes what they hold, exactly");
-  }
 
   const std::string stored = flags.kv_cache_dtype.value_or("auto");
   if (stored == "float32")
@@ -264,8 +261,8 @@ std::string worker_help() {
   --local-rank L            of its host's ranks, this one } order
 
   --device cpu|cuda         where to compute (default cpu)
-  --dtype D                 auto, float32: exact products, FP32 activations; bfloat16, float16 (on
-                            cpu): weights and matrix inputs rounded once (default auto)
+  --dtype D                 auto, float32: exact products, FP32 activations; bfloat16, float16:
+                            weights and matrix inputs rounded once (default auto)
   --kv-cache-dtype D        keys and values in float32, or bfloat16: half the memory, rounded once,
                             tensor cores on cuda (default auto: bfloat16 with --dtype bfloat16)
   --tp-reduce HOW           canonical: partial sums in one order, the same bits at every world

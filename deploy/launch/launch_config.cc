@@ -228,9 +228,6 @@ Status check_together(const LaunchConfig& config, const std::map<std::string, st
   if (is("logprob-token-ids", "on") && given("max-logprobs") && !is("max-logprobs", "20")) {
     return invalid("--logprob-token-ids on needs --max-logprobs 20");
   }
-  if (is("dtype", "float16") && is("device", "cuda")) {
-    return invalid("--dtype float16: cuda multiplies no F16 weights yet; auto computes what they hold, exactly");
-  }
   return Ok{};
 }
 
@@ -321,7 +318,7 @@ Ctrl-C drains and exits 0, a second one ends at once. A lost rank restarts all r
   --model DIR              Hugging Face directory (config.json, tokenizer.json, safetensors)
   --nproc N                ranks on this host: 1, 2, 4 or 8 (default 1)
   --device cpu|cuda        where ranks compute (default cpu)
-  --dtype TYPE             auto (as stored), float32, bfloat16 or, on cpu, float16 (default auto)
+  --dtype TYPE             auto (as stored), float32, bfloat16 or float16 (default auto)
   --kv-cache-dtype TYPE    float32; bfloat16: half the memory (auto: with --dtype bfloat16)
   --tp-reduce HOW          canonical (default): the same bits at every --nproc; fast: NCCL adds
   --threads-per-rank N     CPU threads of a rank (default: usable CPUs / nproc)

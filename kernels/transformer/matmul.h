@@ -5,8 +5,8 @@
 // segments; each is summed on its own from zero, and the segments are added as a binary tree. So a row's result does
 // not depend on its company, and ranks that own whole subtrees agree bit for bit with a single rank (X1).
 //
-// BF16 and F16 weights stay so in memory and are widened exactly in registers: the bits are those of the same weights
-// in FP32.
+// BF16 and F16 weights stay so in memory and are widened exactly in registers: on the CPU the bits are those of the same
+// weights in FP32.
 // Quantised weights (INT8, FP8 E4M3) stay bytes and are widened exactly too, without their scales: what shares a scale
 // along k is a run of its own inside its segment, summed from zero, and enters the segment's sum, in ascending order,
 // by one fused multiply-add with the scale. So no weight is rounded, and where runs begin follows from the checkpoint
@@ -53,9 +53,9 @@ class PackedMatrix {
   /// Stacks the parts' rows (n = sum of num_rows) and takes columns [k_begin, k_end) of each.
   /// `segments`: boundaries along k, relative to k_begin, ascending, first 0 and last k_end - k_begin; two entries mean
   /// one segment. The number of segments is a power of two; segments may be empty.
-  /// `stored`: kFloat32, kBFloat16 or, where holds_float16(), kFloat16 (rounded to nearest even where the source is
-  /// wider; quantised weights times their scales), or, where holds_eight_bits(), the 8-bit type of all parts, whose
-  /// scale_columns and row_stride are equal.
+  /// `stored`: kFloat32, kBFloat16 or kFloat16 (rounded to nearest even where the source is wider; quantised weights
+  /// times their scales), or, where holds_eight_bits(), the 8-bit type of all parts, whose scale_columns and row_stride
+  /// are equal.
   /// `longest_segment`: of the whole matrix, whose other segments may be other ranks'; 0: the longest of these. A device
   /// whose library multiplies segments of one length takes that one, or the library could choose otherwise on each rank.
   /// Throws what the store throws.
@@ -65,8 +65,6 @@ class PackedMatrix {
 
   /// Whether this device multiplies 8-bit weights.
   static bool holds_eight_bits();
-  /// And F16 weights; elsewhere they are stored as FP32.
-  static bool holds_float16();
 
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }

@@ -222,7 +222,6 @@ PanelView MatmulKernels::view(const PackedMatrix& matrix) {
 }
 
 bool PackedMatrix::holds_eight_bits() { return true; }
-bool PackedMatrix::holds_float16() { return true; }
 
 PackedMatrix PackedMatrix::pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                                 std::span<const int64_t> segments, DType stored, WeightStore& store, int64_t) {

@@ -43,7 +43,6 @@ void convert(const SourceRow& row, int64_t begin, int64_t end, DType stored, std
 }  // namespace
 
 bool PackedMatrix::holds_eight_bits() { return false; }
-bool PackedMatrix::holds_float16() { return true; }
 
 RowsView MatmulRows::view(const PackedMatrix& matrix) {
   RowsView view;

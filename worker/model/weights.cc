@@ -190,8 +190,7 @@ class Loader {
     });
     if (alike && is_eight_bit(first)) return first;
     if (round_to_ != DType::kFloat32) return round_to_;
-    const bool held = first == DType::kBFloat16 || (first == DType::kFloat16 && PackedMatrix::holds_float16());
-    return alike && held ? first : DType::kFloat32;
+    return alike ? first : DType::kFloat32;
   }
 
   WeightRows rows_of(const Slice& slice, Range columns, std::vector<float>& scales) {

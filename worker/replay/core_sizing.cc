@@ -7,7 +7,6 @@
 
 #include "common/base/readable_bytes.h"
 #include "common/contract/completion_layout.h"
-#include "kernels/transformer/matmul.h"
 #include "worker/model/kv_cache.h"
 
 namespace helios {
@@ -52,11 +51,6 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
   if (!valid_world_size(world)) throw LoadError(fmt::format("world size: expected 1, 2, 4 or 8, found {}", world));
   if (config.tp_reduce == TpReduce::kFast && backend.name() == "cpu") {
     throw LoadError("tp_reduce fast: only cuda adds partial sums in its library; on this device they are canonical");
-  }
-  if (config.dtype == ComputeDtype::kFloat16 && !PackedMatrix::holds_float16()) {
-    throw LoadError(
-        fmt::format("dtype float16: {} multiplies no F16 weights yet; auto computes what they hold, exactly",
-                    backend.name()));
   }
   expect_range("max_num_seqs", config.slot_capacity, 1, kMaxSlots);
   expect_range("prefill_chunk", config.prefill_chunk, 1, kMaxPrefillChunk);

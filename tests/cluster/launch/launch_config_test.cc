@@ -167,7 +167,6 @@ TEST(LaunchConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {"--model /m --tp-reduce fast", "--tp-reduce fast is for --device cuda"},
       {"--model /m --prompt-logprobs --max-logprobs 5", "--prompt-logprobs needs --max-logprobs 20"},
       {"--model /m --logprob-token-ids on --max-logprobs 0", "--logprob-token-ids on needs --max-logprobs 20"},
-      {"--model /m --dtype float16 --device cuda", "--dtype float16: cuda multiplies no F16 weights yet"},
       {"--model /m --host-cache-gib much", "--host-cache-gib much"},
       {"--model /m --host-cache-gib 1.5.2", "--host-cache-gib"},
       {"--model /m --kv-cache-gib -1", "--kv-cache-gib"},

@@ -50,7 +50,7 @@ struct Format {
 };
 constexpr int64_t kWholeRow = int64_t{1} << 40;
 
-/// FP32 and BF16 are all that the emulated device has.
+/// Those without scales are all that the emulated device has.
 std::vector<Format> formats() {
   return testing::cases_for_device<Format>({{DType::kFloat32},
                                             {DType::kBFloat16},
@@ -59,7 +59,7 @@ std::vector<Format> formats() {
                                             {DType::kFloat8E4M3, kWholeRow},
                                             {DType::kInt8, 37},
                                             {DType::kFloat8E4M3, 128}},
-                                           2);
+                                           3);
 }
 
 /// A checkpoint's matrix [n, k] as it lies in its file.
@@ -210,7 +210,7 @@ TEST(Matmul, X1_ARowsBitsDoNotDependOnItsCompanyOrThreads) {
 
 // An F16 checkpoint kept in half the bytes is the one that was widened at load, to the bit.
 TEST(Matmul, X1_F16WeightsGiveTheBitsOfTheSameWeightsInFp32) {
-  if (!PackedMatrix::holds_float16()) GTEST_SKIP() << "this device stores F16 weights as FP32";
+  if (!PackedMatrix::holds_eight_bits()) GTEST_SKIP() << "this device multiplies F16 by inputs in pieces";
   ThreadPool one(1), two(2);
   const int64_t n = 75, k = 1033, most = 230;
   std::mt19937 codes(3);
@@ -350,7 +350,6 @@ TEST(Matmul, NanAndInfinityStayInTheirRowAndTheirColumn) {
                                   {44, DType::kBFloat16},
                                   {43, DType::kFloat16},
                                   {44, DType::kFloat16}}) {
-    if (stored == DType::kFloat16 && !PackedMatrix::holds_float16()) continue;
     const int64_t n = 35, m = 9;
     std::vector<float> w = random_bf16_floats(n * k, 16);
     w[20 * k + 3] = nan;      // poisons column 20 only
@@ -392,7 +391,6 @@ TEST(PackedMatrix, StacksPartsOfDifferentTypesAndTakesTheirColumns) {
     for (int64_t i = 0; i < k; ++i) dense.push_back(f16_to_float(half[r * stride + begin + i]));
   }
   for (const DType stored : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    if (stored == DType::kFloat16 && !PackedMatrix::holds_float16()) continue;
     const PackedMatrix packed = pack(parts, begin, begin + k, even_segments(k, 1), stored, pool);
     ASSERT_EQ(packed.n(), 25);
     ASSERT_EQ(packed.k(), k);
@@ -502,7 +500,6 @@ TEST(PackedMatrix, RoundsWiderSourcesToNearestEven) {
   const float x = 1.0f;
   const std::vector<float> out = run_matmul(packed, &x, 1, 1, nullptr, pool);
   EXPECT_EQ(out, (std::vector<float>{1.0f, 1.0f + 4 * 0x1p-8f, 1.0f + 0x1p-7f, -1.0f}));
-  if (!PackedMatrix::holds_float16()) return;
   const std::vector<float> fine = {1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-11f, 1.0f + 0x1.1p-11f, -65519.0f, 0x1.8p-24f};
   const WeightRows fine_rows{fine.data(), DType::kFloat32, 5, 1};
   const PackedMatrix halves = pack(std::span(&fine_rows, 1), 0, 1, segments, DType::kFloat16, pool);

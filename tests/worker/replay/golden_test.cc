@@ -364,11 +364,12 @@ TEST_P(BFloat16Golden, StaysWithinTheStatedTolerance) {
   expect_within(GetParam(), ComputeDtype::kBFloat16, KvCacheDtype::kAuto, 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, BFloat16Golden,
-                         ::testing::Values(RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
-                                           RoundedCase{"tiny-random/qwen3-qknorm-bf16",
-                                                    "tiny-random/qwen3-qknorm-bf16.json", 517, 1, 0.05, 0.5},
-                                           RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
+INSTANTIATE_TEST_SUITE_P(
+    Models, BFloat16Golden,
+    ::testing::Values(
+        RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
+        RoundedCase{"tiny-random/qwen3-qknorm-bf16", "tiny-random/qwen3-qknorm-bf16.json", 517, 1, 0.05, 0.5},
+        RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
 
 class Float16Golden : public ::testing::TestWithParam<RoundedCase> {};
 
@@ -380,12 +381,11 @@ TEST_P(Float16Golden, StaysWithinAnEighthOfBFloat16sTolerance) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Float16Golden,
-    ::testing::Values(RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05 / 8, 0.5 / 8},
-                      RoundedCase{"tiny-random/qwen3-qknorm-bf16", "tiny-random/qwen3-qknorm-bf16.json", 517, 1, 0.05 / 8,
-                               0.5 / 8},
-                      RoundedCase{"tiny-random/mistral-window-f16", "tiny-random/mistral-window-f16.json", 515, 1, 0.05 / 8,
-                               0.5 / 8},
-                      RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008 / 8, 0.08 / 8}));
+    ::testing::Values(
+        RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05 / 8, 0.5 / 8},
+        RoundedCase{"tiny-random/qwen3-qknorm-bf16", "tiny-random/qwen3-qknorm-bf16.json", 517, 1, 0.05 / 8, 0.5 / 8},
+        RoundedCase{"tiny-random/mistral-window-f16", "tiny-random/mistral-window-f16.json", 515, 1, 0.05 / 8, 0.5 / 8},
+        RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008 / 8, 0.08 / 8}));
 
 class Bf16CacheGolden : public ::testing::TestWithParam<RoundedCase> {};
 
@@ -394,9 +394,10 @@ TEST_P(Bf16CacheGolden, RoundsKeysAndValuesAndNothingElse) {
   expect_within(GetParam(), ComputeDtype::kFloat32, KvCacheDtype::kBFloat16, 2e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Bf16CacheGolden,
-                         ::testing::Values(RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
-                                           RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
+INSTANTIATE_TEST_SUITE_P(
+    Models, Bf16CacheGolden,
+    ::testing::Values(RoundedCase{"stories260k/bf16", "stories260k/bf16.json", 512, 1, 0.05, 0.5},
+                      RoundedCase{"helios-demo", "helios-demo/logprobs.json", 1536, 4, 0.008, 0.08}));
 
 }  // namespace
 }  // namespace helios::testing
