@@ -2,18 +2,21 @@
 //
 // A round measures the limits and then, for each number of rows, goes through all matrices of several layers in the
 // order of a step, so that none is found in a cache. Medians over rounds: on a shared machine only figures of the same
-// minute compare.
+// minute compare. A build with HELIOS_BENCH_ONEDNN times that library too, in turn.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/base/bench_flags.h"
 #include "kernels/base/machine_limits.h"
+#include "kernels/transformer/bench/peer.h"
 #include "kernels/transformer/matmul.h"
 
 namespace helios {
@@ -116,6 +119,45 @@ class Layers {
   std::vector<float> x_, out_;
 };
 
+/// Seconds of all layers, both sides' threads asleep before each.
+struct Turns {
+  std::vector<double> ours, peers, ratio;
+};
+
+void take_turns(Layers& layers, Peer& peer, int64_t rows, bool peer_first, Turns* turns) {
+  constexpr auto kAsleep = std::chrono::milliseconds(5);
+  const auto time_ours = [&] {
+    std::this_thread::sleep_for(kAsleep);
+    double sum = 0;
+    for (const double seconds : layers.run(rows)) sum += seconds;
+    turns->ours.push_back(sum);
+  };
+  if (!peer_first) time_ours();
+  std::this_thread::sleep_for(kAsleep);
+  turns->peers.push_back(peer.run(rows));
+  if (peer_first) time_ours();
+  turns->ratio.push_back(turns->peers.back() / turns->ours.back());
+}
+
+void measure_beside_peer(const bench::Flags& options, Layers& layers, Peer& peer) {
+  std::array<Turns, std::size(kRowCounts)> turns;
+  for (int round = -1; round < options.rounds; ++round) {
+    for (size_t c = 0; c < turns.size(); ++c) {
+      take_turns(layers, peer, kRowCounts[c], round % 2 != 0, &turns[c]);
+      if (round < 0) turns[c] = Turns();
+    }
+  }
+  double weights = 0;
+  for (const Product& p : kProducts) weights += static_cast<double>(p.n * p.k) * kLayers;
+  std::printf("\nin turn with %s\n%6s %15s %15s %14s\n", peer.name().c_str(), "rows", "Helios GFLOP/s", "its GFLOP/s",
+              "times as fast");
+  for (size_t c = 0; c < turns.size(); ++c) {
+    const double gflop = 2e-9 * weights * static_cast<double>(kRowCounts[c]);
+    std::printf("%6lld %15.0f %15.0f %14.2f\n", static_cast<long long>(kRowCounts[c]), gflop / median(turns[c].ours),
+                gflop / median(turns[c].peers), median(turns[c].ratio));
+  }
+}
+
 void print_row(int64_t rows, const char* name, double weights, double seconds, const MachineLimits& limits) {
   const double gb = 2 * weights / seconds * 1e-9, gflop = 2 * weights * static_cast<double>(rows) / seconds * 1e-9;
   std::printf("%6lld  %-8s %8.1f %10.0f %12.2f %10.2f\n", static_cast<long long>(rows), name, gb, gflop,
@@ -154,12 +196,15 @@ void measure(const bench::Flags& options) {
     }
     print_row(kRowCounts[c], "layer", all, median(seconds[c].back()), limits);
   }
+  std::vector<PeerProduct> products;
+  for (const Product& p : kProducts) products.push_back({p.n, p.k});
+  if (const auto peer = make_peer(products, kLayers, options.threads)) measure_beside_peer(options, layers, *peer);
 }
 
 constexpr char kUsage[] =
     "helios-matmul-bench [--threads N] [--rounds N]\n"
     "  Times a layer's four matrix products for 1 to 512 rows, beside the read bandwidth and FMA peak of this "
-    "machine.\n"
+    "machine; then, in turn, a library where the build asked for one (-DHELIOS_BENCH_ONEDNN=ON).\n"
     "  --threads N   compute threads, 1 to 256 (default 1)\n"
     "  --rounds N    rounds that each median is taken over, 1 to 10000 (default 7)\n"
     "  --help        this text\n";
