@@ -89,7 +89,7 @@ constexpr int64_t kRowLines = (kRowBytes + 63) / 64;
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 constexpr int64_t kTileRows = 12;
 constexpr int64_t kWidenTiles = INT64_MAX;  // 32 KiB of them crowd the activations out of L1: 0.79 of peak, not 0.86
-constexpr std::array<int64_t, 7> kDirectPanels = {0, 4, 4, 4, 3, 2, 2};
+constexpr std::array<int64_t, 11> kDirectPanels = {0, 4, 4, 4, 3, 2, 2, 1, 1, 1, 1};
 #elif HWY_TARGET == HWY_AVX2
 constexpr int64_t kTileRows = 6;
 constexpr int64_t kWidenTiles = 8;
