@@ -54,7 +54,8 @@ class VocabLayout {
   /// Valid ids of a rank's shard; empty when the vocabulary ends before it.
   Range shard(Rank rank, int world) const {
     const Range segments = rank_segments(rank, world);
-    return {std::min(vocab_size_, segments.begin * segment_width_), std::min(vocab_size_, segments.end * segment_width_)};
+    return {std::min(vocab_size_, segments.begin * segment_width_),
+            std::min(vocab_size_, segments.end * segment_width_)};
   }
   /// Row stride of a rank's logits, padding included.
   int64_t shard_stride(int world) const { return segment_width_ * (kCanonicalSegments / world); }

@@ -52,7 +52,8 @@ inline constexpr int kPackedWords = packed_words(kMaxSelectedIds);  // 258: a co
 static_assert(kPackedWords == 258);
 static_assert(packed_words(kMaxNaturalAlternatives) == 42);
 
-// A prompt score row: int32[43]. A row without a target holds id -1, NaN, rank 0 and alternatives of id -1 and NaN. R40.
+// R40. A prompt score row: int32[43]. A row without a target holds id -1, NaN, rank 0 and alternatives of id -1 and
+// NaN.
 namespace prompt_score_word {
 inline constexpr int kActualId = 0;
 inline constexpr int kActualBits = 1;        // raw FP32 logprob

@@ -8,13 +8,13 @@
 // prepares and says Ready with its manifest. When all are ready and agree, the coordinator opens.
 //
 // What the two sides may rely on:
-//   life       A process serves one incarnation. Its socket identity is "rank-R-LIFE" (LIFE in hex), new for each process.
+//   life       A process serves one incarnation. Its socket identity is "rank-R-LIFE" (LIFE in hex), never used again.
 //   Hello      Every 200 ms until welcomed. From a rank that was welcomed already, it says that the Welcome was lost:
 //              the same Welcome is sent again. A second equal Welcome changes nothing; one of another incarnation ends
 //              the process.
-//   Heartbeat  Every 100 ms from the first Hello on, incarnation 0 until welcomed. The coordinator sends each one back at
-//              once, also to a rank that still waits for its place. A rank that hears nothing for 5 s, or 60 s before it
-//              has heard anything, aborts its exchanges and ends with code 75.
+//   Heartbeat  Every 100 ms from the first Hello on, incarnation 0 until welcomed. The coordinator sends each one back
+//              at once, also to a rank that still waits for its place. A rank that hears nothing for 5 s, or 60 s
+//              before it has heard anything, aborts its exchanges and ends with code 75.
 //   leaving    After Drain or SIGTERM the state is kDraining: submissions that arrive later are not taken, those before
 //              are finished. The last word of a rank that leaves in order is a Heartbeat with state kLost.
 //   sequence   A submission of another incarnation is dropped. One whose sequence is not the last plus one is a Fault.
@@ -118,6 +118,7 @@ struct StoreValue {
   friend bool operator==(const StoreValue&, const StoreValue&) = default;
 };
 
-using ControlMessage = std::variant<Hello, Welcome, Ready, Heartbeat, Fault, Drain, Abort, StoreSet, StoreGet, StoreValue>;
+using ControlMessage =
+    std::variant<Hello, Welcome, Ready, Heartbeat, Fault, Drain, Abort, StoreSet, StoreGet, StoreValue>;
 
 }  // namespace helios

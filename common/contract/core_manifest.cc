@@ -62,11 +62,13 @@ Status check_names(const CoreManifest& m) {
     const std::string where = fmt::format("graph {}[{}]", to_string(graph.operation), graph.row_capacity);
     for (const std::string& output : graph.outputs) {
       if (!find(m, output))
-        return Error{Errc::kMismatch, fmt::format("{}: expected output {} among the buffers, found none", where, output)};
+        return Error{Errc::kMismatch,
+                     fmt::format("{}: expected output {} among the buffers, found none", where, output)};
     }
     for (const auto& [source, name] : inputs) {
       if (binds(graph, source) && !find(m, name))
-        return Error{Errc::kMismatch, fmt::format("{}: binds buffer {}, expected its declaration, found none", where, name)};
+        return Error{Errc::kMismatch,
+                     fmt::format("{}: binds buffer {}, expected its declaration, found none", where, name)};
     }
   }
   return Ok{};
@@ -144,15 +146,16 @@ Status derive_scoring(const CoreManifest& m, Capabilities* out) {
   }
   if (!targets && !rows && capacities.empty()) return Ok{};
   const auto incomplete = [](std::string_view absent) {
-    return Error{Errc::kMismatch, fmt::format("prompt scoring (prompt_logprobs): declared in part, expected {}, found none",
-                                              absent)};
+    return Error{Errc::kMismatch,
+                 fmt::format("prompt scoring (prompt_logprobs): declared in part, expected {}, found none", absent)};
   };
   if (!rows) return incomplete(buffer_name::kPromptLogprobs);
   if (!targets) return incomplete(buffer_name::kPromptTargets);
   if (capacities.empty()) return incomplete("scored_prefill graphs");
   if (out->max_logprobs != kMaxNaturalAlternatives) {
-    return Error{Errc::kMismatch, fmt::format("buffer {}: prompt scoring needs {} with K = {}, found K = {}", rows->name,
-                                              buffer_name::kLogprobs, kMaxNaturalAlternatives, out->max_logprobs)};
+    return Error{Errc::kMismatch,
+                 fmt::format("buffer {}: prompt scoring needs {} with K = {}, found K = {}", rows->name,
+                             buffer_name::kLogprobs, kMaxNaturalAlternatives, out->max_logprobs)};
   }
   if (auto s = expect(*targets, BufferDtype::kInt32, {m.prefill_chunk}); !s) return s;
   if (auto s = expect(*rows, BufferDtype::kInt32, {kNumFrames, m.prefill_chunk, kPromptScoreWords}); !s) return s;
@@ -207,7 +210,8 @@ Result<Capabilities> derive_capabilities(const CoreManifest& m) {
   if (!records) {
     return Error{Errc::kMismatch, fmt::format("buffer {}: expected, found none", buffer_name::kRecords)};
   }
-  if (auto s = expect(*records, BufferDtype::kInt64, {kNumFrames, m.slot_capacity, record_words(m.token_capacity)}); !s) {
+  if (auto s = expect(*records, BufferDtype::kInt64, {kNumFrames, m.slot_capacity, record_words(m.token_capacity)});
+      !s) {
     return s.error();
   }
   Capabilities out{.vocab_size = m.vocab_size,

@@ -18,12 +18,15 @@ Error in_row(Errc code, size_t row, fmt::format_string<Values...> what, Values&&
 }
 
 Result<PromptScore> decode_row(std::span<const int32_t> words, size_t row, int num_alternatives, int64_t vocab_size) {
-  PromptScore out{.token = words[word::kActualId], .logprob = bits_float(words[word::kActualBits]), .rank = words[word::kActualRank]};
+  PromptScore out{.token = words[word::kActualId],
+                  .logprob = bits_float(words[word::kActualBits]),
+                  .rank = words[word::kActualRank]};
   if (!is_reportable(out.logprob)) {
     return in_row(Errc::kInternal, row, "the logprob of token {} is {}", out.token, out.logprob);
   }
   if (out.rank < 1 || out.rank > vocab_size) {
-    return in_row(Errc::kInternal, row, "the rank of token {} is {}, expected 1 to {}", out.token, out.rank, vocab_size);
+    return in_row(Errc::kInternal, row, "the rank of token {} is {}, expected 1 to {}", out.token, out.rank,
+                  vocab_size);
   }
   out.alternatives.reserve(num_alternatives);
   for (int i = 0; i < num_alternatives; ++i) {

@@ -105,7 +105,9 @@ NodeId go_on(const Fraction& rest, GrammarTree* tree) { return rest.none ? tree-
 Fraction fraction_above(std::string_view bound, bool excluded, GrammarTree* tree) {
   if (bound.empty()) {
     const NodeId any = any_digits(tree);
-    if (excluded) return {tree->cat({tree->repeat(tree->text("0"), 0, kMaxNumberDigits), digit('1', '9', tree), any}), false};
+    if (excluded) {
+      return {tree->cat({tree->repeat(tree->text("0"), 0, kMaxNumberDigits), digit('1', '9', tree), any}), false};
+    }
     return {tree->cat({digit('0', '9', tree), any}), true};
   }
   const Fraction rest = fraction_above(bound.substr(1), excluded, tree);

@@ -103,8 +103,8 @@ char* write_escaped(char* out, std::string_view text) {
   return out;
 }
 
-/// The first bytes of `text`, `most` or up to three fewer: not cut within a character. (Four continuation bytes in a row
-/// are no character, and each is replaced alone wherever the cut is.)
+/// The first bytes of `text`, `most` or up to three fewer: not cut within a character. (Four continuation bytes in a
+/// row are no character, and each is replaced alone wherever the cut is.)
 size_t piece_of(std::string_view text, size_t most) {
   if (text.size() <= most) return text.size();
   for (size_t size = most; size + 4 > most; --size) {

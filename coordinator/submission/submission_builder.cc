@@ -20,7 +20,8 @@ Lane build_lane(const PlannedLane& planned) {
   return lane;
 }
 
-/// R38: what stands behind each prompt token of the chunk. A readmitted request's prompt ends where it always did (R43).
+/// R38: what stands behind each prompt token of the chunk. A readmitted request's prompt ends where it always did
+/// (R43).
 void append_targets(const PlannedLane& planned, std::vector<TokenId>* targets) {
   const RequestState& request = *planned.request;
   for (int32_t next = planned.start + 1; next <= planned.start + planned.rows; ++next) {

@@ -77,8 +77,8 @@ int launch(LaunchConfig config) {
     return complain({helios::Errc::kNotFound, fmt::format("--model {}: no such directory", config.model), ""}, 1);
   }
   if (config.chat_template && !std::filesystem::is_regular_file(*config.chat_template)) {
-    return complain({helios::Errc::kNotFound, fmt::format("--chat-template {}: no such file", *config.chat_template), ""},
-                    1);
+    return complain(
+        {helios::Errc::kNotFound, fmt::format("--chat-template {}: no such file", *config.chat_template), ""}, 1);
   }
   const char* key = std::getenv("HELIOS_API_KEY");
   if (!config.api_key && key && *key) config.api_key = key;

@@ -1,8 +1,8 @@
 // What a rank counts while it replays: one struct in device memory, added to by the kernels of each room.
 //
-// Zeroed once and never reset. A kernel adds with one thread, because launches of one stream follow each other; the host
-// never touches it: the end of a step copies the whole struct beside the frame's records, and the read-back brings it
-// home. Words are 32-bit words that this rank sent to its peers.
+// Zeroed once and never reset. A kernel adds with one thread, because launches of one stream follow each other; the
+// host never touches it: the end of a step copies the whole struct beside the frame's records, and the read-back brings
+// it home. Words are 32-bit words that this rank sent to its peers.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,8 @@ class ThreadPool {
 
   int num_threads() const;
 
-  /// Calls body(thread, num_threads) once for every thread and returns when all are done. `body` must not throw, nor wait
-  /// for another thread's piece. Not re-entrant; one caller at a time.
+  /// Calls body(thread, num_threads) once for every thread and returns when all are done. `body` must not throw, nor
+  /// wait for another thread's piece. Not re-entrant; one caller at a time.
   void run(const std::function<void(int thread, int num_threads)>& body);
 
   /// run() over [0, count) in contiguous pieces: body(begin, end) on each thread with a non-empty piece. Calls body

@@ -5,13 +5,12 @@
 // segments; each is summed on its own from zero, and the segments are added as a binary tree. So a row's result does
 // not depend on its company, and ranks that own whole subtrees agree bit for bit with a single rank (X1).
 //
-// BF16 and F16 weights stay so in memory and are widened exactly in registers: on the CPU the bits are those of the same
-// weights in FP32.
-// Quantised weights (INT8, FP8 E4M3) stay bytes and are widened exactly too, without their scales: what shares a scale
-// along k is a run of its own inside its segment, summed from zero, and enters the segment's sum, in ascending order,
-// by one fused multiply-add with the scale. So no weight is rounded, and where runs begin follows from the checkpoint
-// alone, not from who owns which part of k. How a matrix lies in memory is its device's business: pack() and matmul()
-// are linked together.
+// BF16 and F16 weights stay so in memory and are widened exactly in registers: on the CPU the bits are those of the
+// same weights in FP32. Quantised weights (INT8, FP8 E4M3) stay bytes and are widened exactly too, without their
+// scales: what shares a scale along k is a run of its own inside its segment, summed from zero, and enters the
+// segment's sum, in ascending order, by one fused multiply-add with the scale. So no weight is rounded, and where runs
+// begin follows from the checkpoint alone, not from who owns which part of k. How a matrix lies in memory is its
+// device's business: pack() and matmul() are linked together.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +55,9 @@ class PackedMatrix {
   /// `stored`: kFloat32, kBFloat16 or kFloat16 (rounded to nearest even where the source is wider; quantised weights
   /// times their scales), or, where holds_eight_bits(), the 8-bit type of all parts, whose scale_columns and row_stride
   /// are equal.
-  /// `longest_segment`: of the whole matrix, whose other segments may be other ranks'; 0: the longest of these. A device
-  /// whose library multiplies segments of one length takes that one, or the library could choose otherwise on each rank.
-  /// Throws what the store throws.
+  /// `longest_segment`: of the whole matrix, whose other segments may be other ranks'; 0: the longest of these. A
+  /// device whose library multiplies segments of one length takes that one, or the library could choose otherwise on
+  /// each rank. Throws what the store throws.
   static PackedMatrix pack(std::span<const WeightRows> parts, int64_t k_begin, int64_t k_end,
                            std::span<const int64_t> segments, DType stored, WeightStore& store,
                            int64_t longest_segment = 0);

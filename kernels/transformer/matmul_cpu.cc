@@ -249,9 +249,14 @@ TileFunction PackedTile(DType stored, int64_t rows) {
   return stored == DType::kBFloat16 ? kPairs[rows - 1] : kHalves[rows - 1];
 }
 
+template <bool kTogether>
+constexpr int PanelsTogether(size_t rows) {
+  return kTogether ? static_cast<int>(kDirectPanels[rows]) : 1;
+}
+
 template <DType kStored, bool kTogether, size_t... kIndex>
 constexpr std::array<TileFunction, sizeof...(kIndex)> DirectTiles(std::index_sequence<kIndex...>) {
-  return {&Tile < static_cast<int>(kIndex) + 1, kTogether ? kDirectPanels[kIndex + 1] : 1, kStored, false > ...};
+  return {&Tile<static_cast<int>(kIndex) + 1, PanelsTogether<kTogether>(kIndex + 1), kStored, false>...};
 }
 
 /// The kernel for `rows` rows in place, and kDirectPanels[rows] panels or a single one.

@@ -7,9 +7,9 @@
 // tensor-parallel degrees the bits are the same as far as an algorithm keeps one order for all tiles, which tests/gpu
 // holds it to.
 //
-// The height is what a decode can afford: at kHalfRows a product in 16 bits still waits for memory, not for tensor cores.
-// An algorithm is chosen, and held against each matrix it is for, when that matrix is loaded; while a graph is captured
-// products are only enqueued.
+// The height is what a decode can afford: at kHalfRows a product in 16 bits still waits for memory, not for tensor
+// cores. An algorithm is chosen, and held against each matrix it is for, when that matrix is loaded; while a graph is
+// captured products are only enqueued.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 

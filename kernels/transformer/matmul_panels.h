@@ -6,8 +6,8 @@
 // one), F16 weights as [pair of k][2][width], FP32 weights as [k][width], 8-bit weights as [four of k][4][width] bytes.
 // An odd segment's last pair has an unused half, and a run's last four unused bytes, which no kernel multiplies.
 //
-// Scales of 8-bit weights: [panel][scale row][width], those of E4M3 times what widening leaves out. A run is the part of
-// a segment that shares a scale along k; where all of k does, the segment.
+// Scales of 8-bit weights: [panel][scale row][width], those of E4M3 times what widening leaves out. A run is the part
+// of a segment that shares a scale along k; where all of k does, the segment.
 #pragma once
 
 #include <cstdint>

@@ -35,8 +35,9 @@ HWY_INLINE Vec Widen(hn::Vec<U32> pairs, const uint32_t* HWY_RESTRICT mask) {
 }
 
 /// One vector of 8-bit weights. E4M3 comes 2^-120 times as large, as the FP32 of the same digits, subnormals too: x
-/// meets it lift_of() times as large, and the scale makes up for the rest. Powers of two change no rounding here: between
-/// 2^63 and 2^-61 nothing of x is lost. Processors that are slow with subnormals meet one in some 1e4 of usual weights.
+/// meets it lift_of() times as large, and the scale makes up for the rest. Powers of two change no rounding here:
+/// between 2^63 and 2^-61 nothing of x is lost. Processors that are slow with subnormals meet one in some 1e4 of usual
+/// weights.
 template <DType kStored>
 HWY_INLINE Vec WidenBytes(const int8_t* HWY_RESTRICT bytes) {
   const F32 d;

@@ -145,8 +145,9 @@ TEST(CoordinatorConfig, HelpFitsAScreenAndNamesEveryFlag) {
   EXPECT_LE(lines, 46);
   for (const char* flag :
        {"--model", "--served-model-name", "--host", "--port", "--world-size", "--nproc", "--rank-endpoint",
-        "--collective", "--chat-template", "--reasoning-parser", "--tool-call-parser", "--max-waiting", "--max-body-bytes", "--api-key", "--heartbeat-timeout-ms", "--drain-timeout-s",
-        "--io-threads", "--die-with-parent", "--log-level"}) {
+        "--collective", "--chat-template", "--reasoning-parser", "--tool-call-parser", "--max-waiting",
+        "--max-body-bytes", "--api-key", "--heartbeat-timeout-ms", "--drain-timeout-s", "--io-threads",
+        "--die-with-parent", "--log-level"}) {
     EXPECT_NE(help.find(flag), std::string::npos) << flag;
   }
 }

@@ -1,5 +1,5 @@
-// The tables that sampling kernels read of slots, filled from a definition of what each slot asks for, and definitions of
-// every kind.
+// The tables that sampling kernels read of slots, filled from a definition of what each slot asks for, and definitions
+// of every kind.
 #pragma once
 
 #include <algorithm>

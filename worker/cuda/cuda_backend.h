@@ -9,8 +9,8 @@
 
 namespace helios::cuda {
 
-/// Throws DeviceError naming what was tried, the error, and where: an error may belong to work launched earlier, and once
-/// the device is broken every call reports it.
+/// Throws DeviceError naming what was tried, the error, and where: an error may belong to work launched earlier, and
+/// once the device is broken every call reports it.
 void check(cudaError_t status, const char* what, std::source_location place = std::source_location::current());
 
 std::unique_ptr<Backend> make_backend(int device, int host_threads);

@@ -42,8 +42,8 @@ struct ModelWeights {
 
 /// Checks that the checkpoint holds exactly the model's tensors, each with its shape, and packs this rank's part.
 /// `round_to` kBFloat16 or kFloat16 rounds matrices to that type. With kFloat32 matrices of one type stay as they are
-/// and mixed ones become FP32. Quantised matrices stay bytes in all cases; what no stacked matrix of one kind can hold is
-/// dequantised. `checkpoint` outlives the weights. Throws LoadError, also for a weight that F16 would make infinite;
+/// and mixed ones become FP32. Quantised matrices stay bytes in all cases; what no stacked matrix of one kind can hold
+/// is dequantised. `checkpoint` outlives the weights. Throws LoadError, also for a weight that F16 would make infinite;
 /// DeviceError.
 ModelWeights load_weights(Checkpoint& checkpoint, const ModelConfig& config, const RankShape& shape, DType round_to,
                           Backend& backend, const std::function<void(double)>& progress);

@@ -1,4 +1,5 @@
-// The stand-in for GoogleTest finds what it must: tests that fail here on purpose, counted. Exit status 0 when all is so.
+// The stand-in for GoogleTest finds what it must: tests that fail here on purpose, counted. Exit status 0 when all is
+// so.
 #include <cstdio>
 
 #include <gtest/gtest.h>
@@ -49,7 +50,8 @@ TEST_P(Pairs, Meet) {
   EXPECT_FALSE(number == 3 && letter == 'b') << "one of six, on purpose";
 }
 INSTANTIATE_TEST_SUITE_P(All, Pairs,
-                         ::testing::Combine(::testing::Values(1, 2, 3), ::testing::ValuesIn(std::vector<char>{'a', 'b'})));
+                         ::testing::Combine(::testing::Values(1, 2, 3),
+                                            ::testing::ValuesIn(std::vector<char>{'a', 'b'})));
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Runs the tests of this program on the GPU: `PROGRAM [FILTER]`. Prints `result | passed | failed | skipped | seconds`; what
-// failed is on stderr. Exit status 1 when a test failed or none ran.
+// Runs the tests of this program on the GPU: `PROGRAM [FILTER]`. Prints `result | passed | failed | skipped | seconds`;
+// what failed is on stderr. Exit status 1 when a test failed or none ran.
 #include <cuda_runtime.h>
 
 #include <chrono>

@@ -207,7 +207,8 @@ std::vector<Malformation> partial_scoring() {
       no_graphs(m);
       drop(m, name == buffer_name::kPromptTargets ? buffer_name::kPromptLogprobs : buffer_name::kPromptTargets);
     });
-    add("graphs without " + std::string(name), {std::string(name), "found none"}, [name](CoreManifest& m) { drop(m, name); });
+    add("graphs without " + std::string(name), {std::string(name), "found none"},
+        [name](CoreManifest& m) { drop(m, name); });
   }
   add("buffers without graphs", {"prompt scoring", "expected scored_prefill graphs"}, no_graphs);
   add("graphs without buffers", {"prompt_target_tokens", "found none"}, [](CoreManifest& m) {

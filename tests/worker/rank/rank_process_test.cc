@@ -415,7 +415,8 @@ TEST_P(TwoRanks, TerminationOfBothInAnExchangeIsNoFailure) {
   open();
   coordinator_.send(identities_[0], step(1, 1));
   coordinator_.expect_control<Heartbeat>([](const Heartbeat& h) { return h.last_sequence.value == 1; });
-  // Both are told before either can be missed: a rank whose peer has gone before its own signal reports a fault, rightly.
+  // Both are told before either can be missed: a rank whose peer has gone before its own signal reports a fault,
+  // rightly.
   ranks_[0]->terminate();
   ranks_[1]->terminate();
   EXPECT_EQ(ranks_[1]->exit_code(), kExitDrained);

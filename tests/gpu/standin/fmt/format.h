@@ -1,5 +1,5 @@
-// The part of fmt that the worker uses, for a machine without fmt: {} and {:02x}, over streams, and format_to_n. Used by tests/gpu alone;
-// numbers in a message may look otherwise than the real library prints them.
+// The part of fmt that the worker uses, for a machine without fmt: {} and {:02x}, over streams, and format_to_n. Used
+// by tests/gpu alone; numbers in a message may look otherwise than the real library prints them.
 #pragma once
 
 #include <array>

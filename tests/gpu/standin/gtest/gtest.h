@@ -1,5 +1,5 @@
-// The part of GoogleTest that the kernels' and the executor's tests use, for a machine with a GPU and without GoogleTest:
-// the same test bodies compile against either. Used by tests/gpu alone.
+// The part of GoogleTest that the kernels' and the executor's tests use, for a machine with a GPU and without
+// GoogleTest: the same test bodies compile against either. Used by tests/gpu alone.
 //
 // What is missing does not compile: death tests, matchers, typed tests. A test may also end by throwing SkipTest.
 #pragma once
