@@ -1,9 +1,12 @@
 // What a decoded frame brings: records and payloads to token events, to the scheduler, to whoever waits for them.
 #include "coordinator/engine/engine_loop.h"
 
-#include "common/base/check.h"
-
 #include <utility>
+
+#include <fmt/format.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
 
 namespace helios {
 namespace {

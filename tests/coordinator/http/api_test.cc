@@ -51,18 +51,6 @@ TEST_F(ApiTest, LogprobsReachTheReply) {
       R"("logprobs":{"text_offset":[0],"token_logprobs":[-1.5],"tokens":["x"],"top_logprobs":[{"y":-0.5,"x":-1.5}]})"));
 }
 
-PromptScores scores_of(int32_t first, const std::string& tokens, FinishCode finish = FinishCode::kNone) {
-  PromptScores scores{.first = first, .finish = finish};
-  for (const char c : tokens) {
-    scores.scores.push_back(
-        PromptScore{.token = c, .logprob = -1.5f, .rank = 2, .alternatives = {{'x', -0.5f}, {'y', -2.5f}}});
-  }
-  return scores;
-}
-TokenEvent scored_token(TokenId id, FinishCode finish = FinishCode::kNone) {
-  return {.token = id, .logprobs = PositionLogprobs{-0.25f, {{id, -0.25f}}}, .finish = finish};
-}
-
 TEST_F(ApiTest, AResponseIsCreatedWhenItIsAccepted) {
   start_with_template();
   RawClient client(port());
