@@ -297,28 +297,25 @@ export const judges = {
   },
 
   // Tokens a second of the processes' own time: what else the machine does takes cores away, but adds little to that.
-  // Steps take turns and the middle ratio of the rounds counts. Seven rounds put it within some four hundredths; where
-  // that is too much to tell, more rounds are added, and all of them are judged.
+  // Steps take turns, and the middle ratio of the rounds counts. Of seven rounds it came out up to four hundredths apart
+  // from run to run, so there are three times as many.
   async C157({ server, theCase }) {
-    const { zero, five, twenty } = theCase.expect.check.find(({ op }) => op === 'throughput_ratio');
-    const rounds = [], apart = 0.03;
-    const middle = (step) => rounds.map((used) => used.off / used[step]).sort((a, b) => a - b)[Math.floor(rounds.length / 2)];
-    let ratio;
-    const holds = () => ratio && ratio.zero > zero - apart && ratio.five > five - apart && ratio.twenty > twenty - apart;
-    for (let looks = 0; looks < 4 && !holds(); ++looks) {
-      for (let round = 0; round < 7; ++round) {
-        const used = {};
-        for (const { step, body, copies } of theCase.request) {
-          const before = processorSeconds(server.load.cluster);
-          await Promise.all(Array.from({ length: copies }, (_, i) => complete(server.load, { ...body, prompt: `Ship number ${i} in the fog` })));
-          used[step] = processorSeconds(server.load.cluster) - before;
-        }
-        rounds.push(used);
+    const rounds = [];
+    for (let round = 0; round < 21; ++round) {
+      const used = {};
+      for (const { step, body, copies } of theCase.request) {
+        const before = processorSeconds(server.load.cluster);
+        await Promise.all(Array.from({ length: copies }, (_, i) => complete(server.load, { ...body, prompt: `Ship number ${i} in the fog` })));
+        used[step] = processorSeconds(server.load.cluster) - before;
       }
-      ratio = Object.fromEntries(['zero', 'five', 'twenty'].map((step) => [step, middle(step)]));
+      rounds.push(used);
     }
-    console.log(`throughput of silent requests and with logprobs 0, 5, 20: 1, ${['zero', 'five', 'twenty'].map((s) => ratio[s].toFixed(2)).join(', ')} (${rounds.length} rounds)`);
-    assert.ok(holds(), JSON.stringify(ratio));
+    const middle = (step) => rounds.map((used) => used.off / used[step]).sort((a, b) => a - b)[Math.floor(rounds.length / 2)];
+    const ratio = Object.fromEntries(['zero', 'five', 'twenty'].map((step) => [step, middle(step)]));
+    console.log(`throughput of silent requests and with logprobs 0, 5, 20: 1, ${['zero', 'five', 'twenty'].map((s) => ratio[s].toFixed(2)).join(', ')}`);
+    const { zero, five, twenty } = theCase.expect.check.find(({ op }) => op === 'throughput_ratio');
+    const apart = 0.03;
+    assert.ok(ratio.zero > zero - apart && ratio.five > five - apart && ratio.twenty > twenty - apart, JSON.stringify(ratio));
   },
 };
 
