@@ -313,7 +313,7 @@ const char* launch_help() {
   return R"(helios-launch --model DIR [flags]: serves a model over HTTP with one coordinator and N rank workers.
 
 When ready it prints one line on stdout, `ready http://HOST:PORT`; logs go to stderr. SIGTERM or
-Ctrl-C drains and exits 0, a second one ends at once. A lost rank restarts all ranks alone.
+Ctrl-C drains and exits 0, a second one ends at once. If a rank is lost, only the ranks restart.
 
   --model DIR              Hugging Face directory (config.json, tokenizer.json, safetensors)
   --nproc N                ranks on this host: 1, 2, 4 or 8 (default 1)

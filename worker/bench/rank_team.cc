@@ -66,7 +66,6 @@ void run_rank(const CommunicatorConfig& group, const BenchOptions& options, cons
 
 RankTeam::RankTeam(const BenchOptions& options, const ModelConfig& config, int ranks, int threads)
     : ranks_(ranks),
-      threads_(threads),
       group_(ranks, [&, key = fmt::format("helios-bench-{}-{}", ::getpid(), std::random_device()())](
                         int rank, const RankGroup::Say& say) {
         run_rank({.collective = "shm",

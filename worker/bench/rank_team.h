@@ -31,12 +31,10 @@ class RankTeam {
   /// Ends the ranks. Complete only now: peaks are a life's.
   BenchMemory finish();
 
-  int ranks() const { return ranks_; }
-  int threads() const { return threads_; }
   double weights_bytes() const { return memory_.weights_bytes * ranks_; }  // of all ranks
 
  private:
-  const int ranks_, threads_;
+  const int ranks_;
   const Gate gate_;
   RankGroup group_;
   BenchMemory memory_;

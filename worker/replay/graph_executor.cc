@@ -369,7 +369,7 @@ std::unique_ptr<Executor> Executor::prepare(const CoreConfig& config, Device dev
                                             const std::function<void(double)>& progress) try {
   const ModelConfig model = read_model_config(config.model_dir);
   CoreShape shape = size_core(config, model, communicator.world_size(), *device.backend);
-  std::unique_ptr<LoadedModel> loaded = 
+  std::unique_ptr<LoadedModel> loaded =
       load_model(config.model_dir, model, rounded_dtype(shape), communicator, *device.backend, progress);
   shape.kv_num_blocks = size_kv_cache(config, shape, model, loaded->shape, communicator, device);
   shape.host_num_blocks = size_host_tier(config, shape, model, loaded->shape, communicator, device);
