@@ -10,6 +10,7 @@
 #include "common/base/vocab_range.h"
 #include "common/contract/completion_layout.h"
 #include "common/net/zmq_socket.h"
+#include "worker/replay/dtype_flags.h"
 
 namespace helios {
 namespace {
@@ -135,25 +136,12 @@ Status take_choices(const Flags& flags, WorkerConfig* config) {
   if (config->device != "cpu" && config->device != "cuda") {
     return invalid(fmt::format("--device: expected cpu or cuda, found '{}'", config->device));
   }
-  const std::string dtype = flags.dtype.value_or("auto");
-  if (dtype == "auto")
-    config->core.dtype = ComputeDtype::kAuto;
-  else if (dtype == "float32")
-    config->core.dtype = ComputeDtype::kFloat32;
-  else if (dtype == "bfloat16")
-    config->core.dtype = ComputeDtype::kBFloat16;
-  else if (dtype == "float16")
-    config->core.dtype = ComputeDtype::kFloat16;
-  else
-    return invalid(fmt::format("--dtype: expected auto, float32, bfloat16 or float16, found '{}'", dtype));
-
-  const std::string stored = flags.kv_cache_dtype.value_or("auto");
-  if (stored == "float32")
-    config->core.kv_cache_dtype = KvCacheDtype::kFloat32;
-  else if (stored == "bfloat16")
-    config->core.kv_cache_dtype = KvCacheDtype::kBFloat16;
-  else if (stored != "auto")
-    return invalid(fmt::format("--kv-cache-dtype: expected auto, float32 or bfloat16, found '{}'", stored));
+  const Result<ComputeDtype> dtype = parse_dtype(flags.dtype.value_or("auto"));
+  if (!dtype.ok()) return dtype.error();
+  config->core.dtype = *dtype;
+  const Result<KvCacheDtype> stored = parse_kv_cache_dtype(flags.kv_cache_dtype.value_or("auto"));
+  if (!stored.ok()) return stored.error();
+  config->core.kv_cache_dtype = *stored;
 
   const std::string reduce = flags.tp_reduce.value_or("canonical");
   if (reduce != "canonical" && reduce != "fast") {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "common/base/cpu_affinity.h"
+#include "worker/replay/dtype_flags.h"
 
 namespace helios {
 namespace {
@@ -118,24 +119,12 @@ Result<BenchArguments> parse_bench_arguments(int argc, const char* const* argv) 
   if (const Status status = take_number("rounds", flags.rounds, kMaxRounds, &options.rounds); !status.ok()) {
     return status.error();
   }
-  const std::string dtype = flags.dtype.value_or("auto");
-  if (dtype == "float32") {
-    options.dtype = ComputeDtype::kFloat32;
-  } else if (dtype == "bfloat16") {
-    options.dtype = ComputeDtype::kBFloat16;
-  } else if (dtype == "float16") {
-    options.dtype = ComputeDtype::kFloat16;
-  } else if (dtype != "auto") {
-    return invalid(fmt::format("--dtype: expected auto, float32, bfloat16 or float16, found '{}'", dtype));
-  }
-  const std::string stored = flags.kv_cache_dtype.value_or("auto");
-  if (stored == "float32") {
-    options.kv_cache_dtype = KvCacheDtype::kFloat32;
-  } else if (stored == "bfloat16") {
-    options.kv_cache_dtype = KvCacheDtype::kBFloat16;
-  } else if (stored != "auto") {
-    return invalid(fmt::format("--kv-cache-dtype: expected auto, float32 or bfloat16, found '{}'", stored));
-  }
+  const Result<ComputeDtype> dtype = parse_dtype(flags.dtype.value_or("auto"));
+  if (!dtype.ok()) return dtype.error();
+  options.dtype = *dtype;
+  const Result<KvCacheDtype> stored = parse_kv_cache_dtype(flags.kv_cache_dtype.value_or("auto"));
+  if (!stored.ok()) return stored.error();
+  options.kv_cache_dtype = *stored;
   return BenchArguments{.help = false, .options = std::move(options)};
 }
 
