@@ -1,16 +1,18 @@
 // Helios beside llama.cpp on the same random weights: prefill of 128 and 512 tokens, decode at batch 1, 4 and 16.
 //
-//   node tests/bench/compare_llamacpp.mjs --bench build/release/bin/helios-bench [--runs 15] [--threads 2]
+//   node tests/bench/compare_llamacpp.mjs --bench build/release/bin/helios-bench [--runs 10] [--threads 2]
+//       [--dtype D]         passed on to helios-bench: what products round their inputs to (auto: nothing)
 //       [--directory DIR]   where model, GGUF file and llama.cpp are kept; a temporary one, removed again, by default
 //       [--log FILE]        a line is appended for each run, and the table is of the whole file: a long comparison can
 //                           be made of short invocations, and one that was cut off goes on where it stopped
 //
-// A run is one process: Helios with all threads in one rank, Helios with a rank a thread, llama.cpp, in turn. Three
-// runs are a round, each begins with another of them, and ratios are within rounds. Each process does everything once
-// to warm up and is timed the second time. llama.cpp is the prebuilt CPU library from the npm package node-llama-cpp,
+// A run is one process: Helios with all threads in one rank, or llama.cpp, in turn. Two runs are a round, every second
+// round begins with llama.cpp, and ratios are within rounds. Each process does everything once to warm up and is timed
+// the second time. llama.cpp is the prebuilt CPU library from the npm package node-llama-cpp,
 // its batches called directly: its figures hold what llama_decode takes, logits included; Helios's hold choosing the
 // token, too. Both decode 16 steps after a context of 64 tokens a sequence, with BF16 weights; llama.cpp's KV cache is
-// F16 and its activations BF16, Helios's both FP32. The limits are those that helios-bench finds.
+// F16 and its activations BF16, Helios's both FP32 unless --dtype rounds them. The limits are those that helios-bench
+// finds; ranks beside one process are its --paired.
 import { execFileSync, spawn } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
@@ -21,9 +23,9 @@ import { parseArgs } from 'node:util';
 const kPackage = 'node-llama-cpp@3.21.1';
 const kSteps = 16, kContext = 64, kChunk = 512;
 const kWork = [['prefill', 128], ['prefill', 512], ['decode', 1], ['decode', 4], ['decode', 16]];
-const kEngines = ['one', 'ranks', 'llama'];
-const kUsage = 'usage: compare_llamacpp.mjs --bench HELIOS_BENCH [--runs N] [--threads 1|2|4|8] [--directory DIR] ' +
-  '[--log FILE]';
+const kEngines = ['helios', 'llama'];
+const kUsage = 'usage: compare_llamacpp.mjs --bench HELIOS_BENCH [--runs N] [--threads 1|2|4|8] [--dtype D] ' +
+  '[--directory DIR] [--log FILE]';
 const root = path.join(path.dirname(fileURLToPath(import.meta.url)), '../..');
 
 function refuse(message) {
@@ -36,8 +38,9 @@ function parse() {
     return parseArgs({
       options: {
         bench: { type: 'string' },
-        runs: { type: 'string', default: '15' },
+        runs: { type: 'string', default: '10' },
         threads: { type: 'string', default: '2' },
+        dtype: { type: 'string', default: 'auto' },
         directory: { type: 'string' },
         log: { type: 'string' },
         help: { type: 'boolean', default: false },
@@ -113,9 +116,9 @@ const run = (command, args) => new Promise((resolve, reject) => {
   child.on('close', (code) => code === 0 ? resolve(out) : reject(new Error(`${command} ended with ${code}`)));
 });
 
-async function helios(model, ranks) {
-  const out = await run(path.resolve(flags.bench), ['--model', model, '--nproc', `${ranks}`,
-    '--threads', `${threads / ranks}`, '--rounds', '1', '--plain', '--json']);
+async function helios(model) {
+  const out = await run(path.resolve(flags.bench), ['--model', model, '--threads', `${threads}`,
+    '--dtype', flags.dtype, '--rounds', '1', '--plain', '--json']);
   const lines = out.trim().split('\n').map((line) => JSON.parse(line));
   const figures = kWork.map(([kind, size]) =>
     lines.find((line) => line.work === kind && (kind === 'prefill' ? line.tokens : line.batch) === size));
@@ -125,14 +128,13 @@ async function helios(model, ranks) {
     fma: figures.map((figure) => figure.share_of_fma),
     limits: [figures[0].read_gb_per_s, figures[0].fma_gflop_per_s],
     peak: figures[0].peak_bytes_all_ranks,
-    weights: figures[0].weights_bytes * ranks,
-    cache: figures[0].kv_cache_bytes * ranks,
+    weights: figures[0].weights_bytes,
+    cache: figures[0].kv_cache_bytes,
   };
 }
 
 function measure(engine, directory) {
-  if (engine === 'one') return helios(path.join(directory, 'model'), 1);
-  if (engine === 'ranks') return helios(path.join(directory, 'model'), threads);
+  if (engine === 'helios') return helios(path.join(directory, 'model'));
   return run(process.execPath, [fileURLToPath(import.meta.url), '--llama', '--threads', `${threads}`,
     '--directory', directory]).then(JSON.parse);
 }
@@ -155,14 +157,16 @@ function readLog() {
   const lines = flags.log && fs.existsSync(flags.log) ? fs.readFileSync(flags.log, 'utf8').trim() : '';
   const done = lines === '' ? [] : lines.split('\n').map((line) => JSON.parse(line));
   done.forEach((line, i) => {
-    if (line.engine !== engineOf(i) || line.threads !== threads || line.cpu !== os.cpus()[0].model) {
-      refuse(`${flags.log}: line ${i + 1} is no such run of ${engineOf(i)} with ${threads} threads on this machine`);
+    if (line.engine !== engineOf(i) || line.threads !== threads || line.dtype !== flags.dtype ||
+        line.cpu !== os.cpus()[0].model) {
+      refuse(`${flags.log}: line ${i + 1} is no such run of ${engineOf(i)} with ${threads} threads and --dtype ` +
+        `${flags.dtype} on this machine`);
     }
   });
   return done;
 }
 
-/** Complete rounds, each {one, ranks, llama}. */
+/** Complete rounds, each {helios, llama}. */
 function roundsOf(done) {
   const rounds = [];
   for (let i = 0; i + kEngines.length <= done.length; i += kEngines.length) {
@@ -179,26 +183,23 @@ function report(done) {
     const ratios = rounds.map(pick);
     return [median(ratios), Math.min(...ratios), Math.max(...ratios)].map((ratio) => ratio.toFixed(2));
   };
-  console.log(`${os.cpus()[0].model}: ${threads} threads or ranks each, ${kPackage}, medians of ${rounds.length} ` +
-    'rounds');
-  console.log(`limits: ${of((r) => r.one.limits[0]).toFixed(1)} GB/s read, ` +
-    `${of((r) => r.one.limits[1]).toFixed(0)} GFLOP/s FP32 FMA; load average before the runs ` +
+  console.log(`${os.cpus()[0].model}: ${threads} threads each, --dtype ${flags.dtype}, ${kPackage}, medians of ` +
+    `${rounds.length} rounds`);
+  console.log(`limits: ${of((r) => r.helios.limits[0]).toFixed(1)} GB/s read, ` +
+    `${of((r) => r.helios.limits[1]).toFixed(0)} GFLOP/s FP32 FMA; load average before the runs ` +
     `${done.map((line) => line.load.toFixed(1)).join(' ')}\n`);
-  console.log('work         tokens/s  of bandwidth  of FMA   ranks: tokens/s  to one process       ' +
-    'llama.cpp: tokens/s  Helios to it');
+  console.log('work         tokens/s  of bandwidth  of FMA   llama.cpp: tokens/s  Helios to it');
   kWork.forEach(([kind, size], i) => {
-    const [ranks, ranksLow, ranksHigh] = spread((r) => r.ranks.rates[i] / r.one.rates[i]);
-    const [peer, peerLow, peerHigh] = spread((r) => r.one.rates[i] / r.llama.rates[i]);
+    const [peer, low, high] = spread((r) => r.helios.rates[i] / r.llama.rates[i]);
     const cell = (pick, digits, width) => of(pick).toFixed(digits).padStart(width);
-    console.log([`${kind} ${size}`.padEnd(11), cell((r) => r.one.rates[i], 1, 9),
-      cell((r) => r.one.bandwidth[i], 2, 13), cell((r) => r.one.fma[i], 2, 7), cell((r) => r.ranks.rates[i], 1, 16),
-      ` ${ranks} (${ranksLow} to ${ranksHigh})`.padEnd(21), cell((r) => r.llama.rates[i], 1, 19),
-      ` ${peer} (${peerLow} to ${peerHigh})`].join(' '));
+    console.log([`${kind} ${size}`.padEnd(11), cell((r) => r.helios.rates[i], 1, 9),
+      cell((r) => r.helios.bandwidth[i], 2, 13), cell((r) => r.helios.fma[i], 2, 7),
+      cell((r) => r.llama.rates[i], 1, 21), ` ${peer} (${low} to ${high})`].join(' '));
   });
   const mb = (pick) => Math.round(of(pick) / 1e6);
-  console.log(`\npeak memory, MB: Helios ${mb((r) => r.one.peak)} (weights ${mb((r) => r.one.weights)}, KV cache ` +
-    `${mb((r) => r.one.cache)}), its ranks together ${mb((r) => r.ranks.peak)}; llama.cpp ` +
-    `${mb((r) => r.llama.peak)}, of which ${mb((r) => r.llama.withoutModel)} are Node.js without a model`);
+  console.log(`\npeak memory, MB: Helios ${mb((r) => r.helios.peak)} (weights ${mb((r) => r.helios.weights)}, ` +
+    `KV cache ${mb((r) => r.helios.cache)}); llama.cpp ${mb((r) => r.llama.peak)}, of which ` +
+    `${mb((r) => r.llama.withoutModel)} are Node.js without a model`);
 }
 
 async function compare() {
@@ -212,7 +213,8 @@ async function compare() {
     if (runs > 0) prepare(directory);
     for (let i = 0; i < runs; ++i) {
       const engine = engineOf(done.length), load = os.loadavg()[0];
-      const line = { engine, threads, cpu: os.cpus()[0].model, load, ...await measure(engine, directory) };
+      const line = { engine, threads, dtype: flags.dtype, cpu: os.cpus()[0].model, load,
+        ...await measure(engine, directory) };
       done.push(line);
       if (flags.log) fs.appendFileSync(flags.log, `${JSON.stringify(line)}\n`);
       console.error(`run ${done.length}, ${engine}: ${line.rates.map((rate) => rate.toFixed(1)).join(' ')} tokens/s`);
