@@ -33,10 +33,12 @@ std::vector<TokenId> penalised_prompt(const SequenceRequest& request) {
 RequestSpec spec_of(SequenceRequest request) {
   request.sampling.prompt_ids = penalised_prompt(request);
   request.sampling.output_counts.clear();  // of a readmission, which the submission fills in
+  const bool chosen_alone = request.logprobs && request.num_logprobs == 0 && request.logprob_token_ids.empty();
   return {.prompt = std::move(request.prompt),
           .sampling = std::move(request.sampling),
           .logprobs = request.logprobs,
           .logprob_token_ids = std::move(request.logprob_token_ids),
+          .chosen_alone = chosen_alone,
           .prompt_scores = request.prompt_scores,
           .priority = request.priority,
           .cache_salt = std::move(request.cache_salt)};

@@ -26,6 +26,7 @@ struct RequestSpec {
   SamplingParams sampling;
   bool logprobs = false;
   std::vector<TokenId> logprob_token_ids;  // R7; empty: natural alternatives
+  bool chosen_alone = false;               // of those none: the ranks need not look for any
   bool prompt_scores = false;              // its prompt is scored; then max_tokens may be 0 (R38)
   int64_t priority = 0;                    // the lower, the earlier; then the order of arrival
   std::string cache_salt;                  // only requests with the same salt share cache blocks

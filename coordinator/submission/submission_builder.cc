@@ -29,6 +29,13 @@ void append_targets(const PlannedLane& planned, std::vector<TokenId>* targets) {
   }
 }
 
+/// The ids that the ranks report, where they are not to find the best ones. Whoever reads the chosen token alone names
+/// one id, any, and passes over what comes of it: reading one logit costs a rank less than the best twenty of a row.
+std::vector<TokenId> selected_ids(const RequestSpec& spec, const Capabilities& capabilities) {
+  if (spec.chosen_alone && capabilities.logprob_token_ids) return {0};
+  return spec.logprob_token_ids;
+}
+
 /// A request that was preempted goes on where it was: so many tokens are out, and these are their counts.
 SlotAdmission build_admission(const PlannedAdmission& planned) {
   const RequestState& request = *planned.request;
@@ -63,11 +70,11 @@ Submission build_submission(const Decision& decision, const Capabilities& capabi
     if (!lane_requests_logprobs(lane, capabilities)) continue;
     const int32_t slot = lane.tenancy.slot.value;
     out.logprob_requested[slot] = 1;
-    const auto& ids = lane.request->spec.logprob_token_ids;
+    std::vector<TokenId> ids = selected_ids(lane.request->spec, capabilities);
     if (ids.empty()) continue;
     HELIOS_CHECK(capabilities.logprob_token_ids, slot);  // refused before admission otherwise
     out.logprob_token_id_counts[slot] = static_cast<int32_t>(ids.size());
-    out.logprob_token_ids.push_back({lane.tenancy.slot, ids});
+    out.logprob_token_ids.push_back({lane.tenancy.slot, std::move(ids)});
   }
   return out;
 }

@@ -69,6 +69,10 @@ float lane_max_cut(const LseState* states, const float* lane_max, int num_tiles)
   return best.back();
 }
 
+float position_cut(const LogprobPosition& position, const LseState* states, const float* lane_max, int num_tiles) {
+  return position.num_selected > 0 ? kNegativeInfinity : lane_max_cut(states, lane_max, num_tiles);
+}
+
 void row_normalizer(const RowNormalizerArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
   const RowNormalizerArgs* launch = &args;
@@ -77,7 +81,8 @@ void row_normalizer(const RowNormalizerArgs& args, const Launcher& on) {
     for (int64_t p = begin; p < end; ++p) {
       const LseState* states = launch->states + p * num_tiles;
       launch->normalizers[p] = log_sum_exp(fold_tiles(states, launch->shard));
-      launch->cuts[p] = lane_max_cut(states, launch->lane_max + p * num_tiles * kTileLanes, num_tiles);
+      launch->cuts[p] =
+          position_cut(launch->positions[p], states, launch->lane_max + p * num_tiles * kTileLanes, num_tiles);
     }
   });
 }

@@ -13,7 +13,9 @@ __global__ void __launch_bounds__(kBlockThreads) row_normalizer_kernel(RowNormal
   if (p >= *a.num_positions) return;
   const LseState row = fold_tiles(a.states + p * a.shard.num_tiles, a.shard, scratch);
   if (threadIdx.x == 0) a.normalizers[p] = log_sum_exp(row);
-  const float cut = lane_max_cut(a.lane_max + p * a.shard.num_tiles * kTileLanes, a.shard.num_tiles, scratch);
+  float cut = kNegativeInfinity;
+  if (a.positions[p].num_selected == 0)
+    cut = lane_max_cut(a.lane_max + p * a.shard.num_tiles * kTileLanes, a.shard.num_tiles, scratch);
   if (threadIdx.x == kWarpSize - 1) a.cuts[p] = cut;
 }
 

@@ -12,11 +12,12 @@ namespace helios {
 struct ShardStatsArgs {
   const LseState* states = nullptr;        // [max_positions, tiles] of this shard
   const float* lane_max = nullptr;         // [max_positions, tiles, 16]
+  const LogprobPosition* positions = nullptr;
   const int32_t* num_positions = nullptr;  // of this step, at most max_positions
   int64_t max_positions = 0;               // bounds the grid
   ShardTilesView shard;
   int32_t* payloads = nullptr;  // [max_positions, 256] out
-  float* cuts = nullptr;        // [max_positions] out: below it no id is among this shard's best 32
+  float* cuts = nullptr;        // [max_positions] out: below it no id is among this shard's best 32, or -inf
 };
 
 void shard_stats(const ShardStatsArgs& args, const Launcher& on);

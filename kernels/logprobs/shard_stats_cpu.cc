@@ -17,7 +17,8 @@ void shard_stats(const ShardStatsArgs& args, const Launcher& on) {
       std::fill(payload, payload + kShardExchangeWords, 0);
       payload[shard_stats_word::kMax] = float_bits(subtree.max);
       payload[shard_stats_word::kMass] = float_bits(subtree.mass);
-      launch->cuts[p] = lane_max_cut(states, launch->lane_max + p * num_tiles * kTileLanes, num_tiles);
+      launch->cuts[p] =
+          position_cut(launch->positions[p], states, launch->lane_max + p * num_tiles * kTileLanes, num_tiles);
     }
   });
 }

@@ -21,7 +21,9 @@ __global__ void __launch_bounds__(kBlockThreads) shard_stats_kernel(ShardStatsAr
     payload[shard_stats_word::kMax] = float_bits(subtree.max);
     payload[shard_stats_word::kMass] = float_bits(subtree.mass);
   }
-  const float cut = lane_max_cut(a.lane_max + p * a.shard.num_tiles * kTileLanes, a.shard.num_tiles, scratch);
+  float cut = kNegativeInfinity;
+  if (a.positions[p].num_selected == 0)
+    cut = lane_max_cut(a.lane_max + p * a.shard.num_tiles * kTileLanes, a.shard.num_tiles, scratch);
   if (threadIdx.x == kWarpSize - 1) a.cuts[p] = cut;
 }
 

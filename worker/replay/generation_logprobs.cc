@@ -147,6 +147,7 @@ void GenerationLogprobs::Impl::record_alone(const GenerationLogprobsArgs& args, 
   record_tile_stats(args, stream);
   const RowNormalizerArgs normalizer{.states = work.states,
                                      .lane_max = work.lane_max,
+                                     .positions = work.positions,
                                      .num_positions = work.num_positions,
                                      .max_positions = shape.max_rows,
                                      .shard = shard,
@@ -172,6 +173,7 @@ void GenerationLogprobs::Impl::record_sharded(const GenerationLogprobsArgs& args
   record_tile_stats(args, stream);
   const ShardStatsArgs stats{.states = work.states,
                              .lane_max = work.lane_max,
+                             .positions = work.positions,
                              .num_positions = work.num_positions,
                              .max_positions = shape.max_rows,
                              .shard = shard,

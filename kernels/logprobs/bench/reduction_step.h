@@ -121,6 +121,7 @@ class ReductionStep {
   void finish_alone(RankBuffers& rank) {
     row_normalizer({.states = rank.states.data(),
                     .lane_max = rank.lane_max.data(),
+                    .positions = positions_.data(),
                     .num_positions = &lanes_,
                     .max_positions = lanes_,
                     .shard = rank.tables.view(),
@@ -146,6 +147,7 @@ class ReductionStep {
     for (int r = 0; r < world_; ++r) {
       shard_stats({.states = ranks_[r].states.data(),
                    .lane_max = ranks_[r].lane_max.data(),
+                   .positions = positions_.data(),
                    .num_positions = &lanes_,
                    .max_positions = lanes_,
                    .shard = ranks_[r].tables.view(),

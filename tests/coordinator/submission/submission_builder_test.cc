@@ -134,6 +134,27 @@ TEST(SubmissionBuilder, FlagsAndCountsGoWholeAndIdsAsPrefixes) {  // R13
   EXPECT_EQ(s.logprob_token_ids[0].ids, (std::vector<TokenId>{9, 4, 7}));
 }
 
+TEST(SubmissionBuilder, TheChosenTokenAloneIsAskedForBesideAnyIdWhereTheCoreTakesIds) {  // R5, R7
+  const auto asked = [](Capabilities core) {
+    Scheduler scheduler(core);
+    RequestSpec spec = request({1}, 4, true);
+    spec.chosen_alone = true;
+    scheduler.enqueue(RequestId(1), std::move(spec));
+    return build_submission(scheduler.plan(), core, 1, Sequence(1), FrameIndex(0));
+  };
+  Capabilities core = testing::small_core();
+  const Submission with_ids = asked(core);
+  EXPECT_EQ(with_ids.logprob_requested, (std::vector<int32_t>{1, 0, 0, 0}));
+  EXPECT_EQ(with_ids.logprob_token_id_counts, (std::vector<int32_t>{1, 0, 0, 0}));
+  ASSERT_EQ(with_ids.logprob_token_ids.size(), 1u);
+  EXPECT_EQ(with_ids.logprob_token_ids[0].ids.size(), 1u);
+  core.logprob_token_ids = false;  // R35
+  const Submission without = asked(core);
+  EXPECT_EQ(without.logprob_requested, (std::vector<int32_t>{1, 0, 0, 0}));
+  EXPECT_EQ(without.logprob_token_id_counts, (std::vector<int32_t>{0, 0, 0, 0}));
+  EXPECT_TRUE(without.logprob_token_ids.empty());
+}
+
 TEST(SubmissionBuilder, OnlyLanesOfTheSubmissionSetFlags) {  // R13
   Scheduler scheduler(testing::small_core());
   scheduler.enqueue(RequestId(1), request({1}, 1, true));

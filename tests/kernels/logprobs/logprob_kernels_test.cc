@@ -129,9 +129,10 @@ TEST(RowNormalizer, HasTheSameBitsAtEveryDegree) {  // X1, R1, R21, R22
 TEST(RowNormalizer, CutIsThe32ndLargestLaneMaximum) {
   for (const int64_t vocab : {40, 515, 8195}) {  // fewer lanes than 32 in a shard, and more
     for (const int world : kWorlds) {
-      const ReductionRun run({testing::model_like_row(vocab, 3)}, {{}}, {.world = world});
+      const ReductionRun run({testing::model_like_row(vocab, 3)}, {{}, {.selected = {7}}}, {.world = world});
       for (int r = 0; r < world; ++r) {
         const ReductionRun::Shard& s = run.shard(r);
+        EXPECT_EQ(s.cuts[1], -kInf) << "selected ids ask for no best ones";
         std::vector<float> maxima(s.lane_max.begin(), s.lane_max.begin() + s.tables.num_tiles() * kTileLanes);
         std::sort(maxima.begin(), maxima.end(), std::greater<>());
         EXPECT_EQ(s.cuts[0], maxima.size() < kKeptSortKeys ? -kInf : maxima[kKeptSortKeys - 1])

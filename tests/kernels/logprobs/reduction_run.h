@@ -183,6 +183,7 @@ class ReductionRun {
   void finish_alone(Shard& s) {
     row_normalizer({.states = s.states.data(),
                     .lane_max = s.lane_max.data(),
+                    .positions = s.positions.data(),
                     .num_positions = &num_positions_,
                     .max_positions = max_positions_,
                     .shard = s.tables.view(),
@@ -209,6 +210,7 @@ class ReductionRun {
     for (size_t r = 0; r < shards_.size(); ++r) {
       shard_stats({.states = shards_[r].states.data(),
                    .lane_max = shards_[r].lane_max.data(),
+                   .positions = shards_[r].positions.data(),
                    .num_positions = &num_positions_,
                    .max_positions = max_positions_,
                    .shard = shards_[r].tables.view(),
