@@ -71,11 +71,14 @@ test('sampling settings do not move the reported distribution', async () => {
   assert.deepEqual(top[2], top[0]);
 });
 
-test('tokens are the same with and without logprobs, at every K', async () => {  // R9
+test('tokens are the same with and without logprobs, at every K, and so are their values', async () => {  // R9, X1
   const body = { model: 'demo', prompt: 'In the village', max_tokens: 32, temperature: 1, seed: 99 };
-  const texts = [];
-  for (const logprobs of [null, 0, 1, 20]) texts.push((await client.completions.create({ ...body, logprobs })).choices[0].text);
+  const choices = [];
+  for (const logprobs of [null, 0, 1, 20]) choices.push((await client.completions.create({ ...body, logprobs })).choices[0]);
+  const texts = choices.map(({ text }) => text);
   assert.equal(new Set(texts).size, 1, JSON.stringify(texts));
+  const values = choices.slice(1).map((choice) => JSON.stringify(choice.logprobs.token_logprobs));
+  assert.equal(new Set(values).size, 1, values.join('\n'));
 });
 
 test('batches keep the order of prompts and choices, and company changes nothing', async () => {  // X1
