@@ -69,11 +69,20 @@ std::optional<ApiError> refusal(error_code ec, const HttpOptions& options) {
     return ApiError{413, "Request Entity Too Large",
                     fmt::format("the request's body is larger than {} bytes", options.max_body_bytes), ""};
   }
+  if (ec == http::error::bad_transfer_encoding) {
+    return ApiError{501, "NotImplementedError", "Transfer-Encoding: chunked alone is understood", ""};
+  }
   if (ec == http::error::end_of_stream || ec == http::error::partial_message) return std::nullopt;
   if (ec.category() == http::make_error_code(http::error::bad_method).category()) {
     return ApiError{400, "BadRequestError", "the request is not valid HTTP: " + ec.message(), ""};
   }
   return std::nullopt;  // a timeout, a reset
+}
+
+/// Of a body in another coding the parser sees none: its bytes would be read as the next request.
+bool knows_transfer_coding(const http::request<http::string_body>& request) {
+  const auto coding = request.find(http::field::transfer_encoding);
+  return coding == request.end() || beast::iequals(coding->value(), "chunked");
 }
 
 /// What its socket was made with.
@@ -232,8 +241,10 @@ net::awaitable<error_code> BeastConnection::read_request(http::request_parser<ht
   auto [header_ec, header_bytes] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
   (void)header_bytes;
   if (header_ec) co_return header_ec;
-  const auto expect = parser.get().find(http::field::expect);
-  if (expect != parser.get().end() && beast::iequals(expect->value(), "100-continue") && !parser.is_done()) {
+  const http::request<http::string_body>& head = parser.get();
+  if (!knows_transfer_coding(head)) co_return http::error::bad_transfer_encoding;
+  const bool continues = head.version() >= 11 && beast::iequals(head[http::field::expect], "100-continue");
+  if (continues && !parser.is_done()) {
     std::string interim = "HTTP/1.1 100 Continue\r\n\r\n";
     const bool written = co_await write(std::move(interim));
     if (!written) co_return error_code(net::error::connection_reset);
@@ -267,6 +278,7 @@ net::awaitable<bool> BeastConnection::serve_one() {
   if (request.path.starts_with("http://"))
     request.path.erase(0, std::min(request.path.find('/', 7), request.path.size()));
   request.content_type = to_string(message[http::field::content_type]);
+  request.content_encoding = to_string(message[http::field::content_encoding]);
   request.authorization = to_string(message[http::field::authorization]);
   request.request_id = to_string(message["X-Request-Id"]);
   request.client_request_id = usable_request_id(request.request_id);

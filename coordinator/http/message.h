@@ -15,8 +15,9 @@ namespace helios {
 
 struct HttpRequest {
   std::string method;
-  std::string path;           // percent-encoded as it came, without the query
-  std::string content_type;   // empty when absent
+  std::string path;          // percent-encoded as it came, without the query
+  std::string content_type;  // empty when absent
+  std::string content_encoding;
   std::string authorization;  // empty when absent
   std::string request_id;     // X-Request-Id when usable, else 32 hex digits
   bool client_request_id = false;

@@ -71,6 +71,9 @@ void Router::add_json_post(std::string path, Handler handler) {
         if (!is_json(request.content_type)) {
           return error_reply(invalid_argument("", "the Content-Type must be application/json"));
         }
+        if (!request.content_encoding.empty() && !equal_ignoring_case(request.content_encoding, "identity")) {
+          return error_reply(invalid_argument("", "a Content-Encoding is not supported: send the JSON as it is"));
+        }
         return handler(request, tail, std::move(wake));
       });
 }

@@ -190,6 +190,24 @@ TEST_F(HttpServerTest, BodiesWithLengthAndChunked) {
   expect_error(client.read_response(), 400, "BadRequestError");
   client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}");
   expect_error(client.read_response(), 400, "BadRequestError");
+  client.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n"
+      "Content-Length: 3\r\n\r\n\x1f\x8b\x08");
+  const auto compressed = client.read_response();
+  expect_error(compressed, 400, "BadRequestError");
+  EXPECT_NE(compressed.body.find("Content-Encoding"), std::string::npos);
+  EXPECT_EQ(client.request(post("/echo", "{}", "Content-Encoding: Identity\r\n")).body, "{}");
+}
+
+TEST_F(HttpServerTest, ABodyInAnUnknownTransferCodingIsNotReadAsTheNextRequest) {
+  start();
+  for (const char* coding : {"gzip", "gzip, chunked", "chunked, chunked", "chunked\r\nTransfer-Encoding: gzip"}) {
+    RawClient client(port());
+    client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: " +
+                std::string(coding) + "\r\n\r\n" + get("/hello"));
+    expect_error(client.read_response(), 501, "NotImplementedError");
+    EXPECT_TRUE(client.closed_by_server()) << coding;
+  }
 }
 
 TEST_F(HttpServerTest, OversizeBodiesAre413WithLengthAndChunked) {
@@ -249,6 +267,9 @@ TEST_F(HttpServerTest, ExpectContinueIsAnsweredBeforeTheBody) {
   EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.send("{}");
   EXPECT_EQ(client.read_response().body, "{}");
+  client.send(
+      "POST /echo HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}");
+  EXPECT_EQ(client.read_response().body, "{}") << "HTTP/1.0 has no interim replies";
 }
 
 TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
