@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <boost/json/array.hpp>
-#include <boost/json/serialize.hpp>
 
 #include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/json_fields.h"
@@ -19,17 +18,11 @@ constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", 
 
 std::string_view text_of(const json::string& text) { return {text.data(), text.size()}; }
 
-/// The member's own bytes. A name that the body spells with escapes is found by the parser alone.
-std::string raw_json(std::string_view body, std::string_view name, const json::value& value) {
-  const std::string_view raw = raw_json_member(body, name);
-  return raw.empty() ? json::serialize(value) : std::string(raw);
-}
-
 void read_array(JsonFields& fields, std::string_view body, std::string_view name, std::string* out) {
   const json::value* value = fields.find(name);
   if (!value) return;
   if (!value->is_array()) return fields.fail(name, "an array", *value);
-  *out = raw_json(body, name, *value);
+  *out = raw_json_member(body, name);
 }
 
 std::optional<Error> message_fault(const json::value& message, size_t index) {
@@ -75,7 +68,7 @@ void read_messages(JsonFields& fields, std::string_view body, Conversation* out)
   if (messages.empty()) out->malformed = invalid_argument("messages", "messages is an empty list");
   for (size_t i = 0; i < messages.size() && !out->malformed; ++i) out->malformed = message_fault(messages[i], i);
   if (out->malformed) return;
-  out->messages = raw_json(body, "messages", *value);
+  out->messages = raw_json_member(body, "messages");
   const json::object& last = messages.back().get_object();
   if (last.at("role") == "assistant") out->final_assistant_text = content_text(last);
 }
@@ -91,7 +84,7 @@ void read_conversation(JsonFields& fields, std::string_view body, Conversation* 
   read_array(fields, body, "tools", &out->tools);
   read_array(fields, body, "documents", &out->documents);
   if (fields.object("chat_template_kwargs")) {
-    out->kwargs = raw_json(body, "chat_template_kwargs", *fields.find("chat_template_kwargs"));
+    out->kwargs = raw_json_member(body, "chat_template_kwargs");
   }
   std::optional<bool> add_generation_prompt;
   std::optional<std::string> effort;

@@ -21,10 +21,8 @@ void refuse(ResponsesRequest* request, Error error) {
 
 /// The member's own bytes on one line, as events need them, or `absent`.
 std::string raw_member(const JsonFields& fields, std::string_view body, std::string_view name, std::string absent) {
-  const json::value* value = fields.find(name);
-  if (!value) return absent;
-  const std::string_view raw = raw_json_member(body, name);  // empty when the body spells the name with escapes
-  std::string out = raw.empty() ? json::serialize(*value) : std::string(raw);
+  if (!fields.find(name)) return absent;
+  std::string out(raw_json_member(body, name));
   std::ranges::replace_if(
       out, [](char c) { return c == '\n' || c == '\r'; }, ' ');  // whitespace outside strings
   return out;

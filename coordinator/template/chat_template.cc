@@ -353,6 +353,15 @@ std::string_view raw_json_member(std::string_view body, std::string_view name) {
     while (end > begin && std::string_view(" \t\r\n").find(body[end - 1]) != std::string_view::npos) --end;
     return body.substr(begin, end - begin);
   };
+  const auto is_name = [&] {
+    if (key.find('\\') == key.npos) return key == name;
+    try {
+      Sandbox box({});
+      return read_json(box, cat("\"", key, "\""), "a name").str() == name;
+    } catch (const Fault&) {
+      return false;  // no JSON, then
+    }
+  };
   for (size_t at = 0; at < body.size(); ++at) {
     const char c = body[at];
     if (c == '"') {
@@ -367,7 +376,7 @@ std::string_view raw_json_member(std::string_view body, std::string_view name) {
       in_key = false;
       value_begin = at + 1;
     } else if ((c == ',' && depth == 1) || ((c == '}' || c == ']') && depth-- == 1)) {
-      if (!in_key && key == name) found = trimmed(value_begin, at);
+      if (!in_key && is_name()) found = trimmed(value_begin, at);
       in_key = true;
     }
   }

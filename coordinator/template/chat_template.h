@@ -69,8 +69,8 @@ class ChatTemplate {
   std::string special_tokens_ = "{}";  // JSON
 };
 
-/// The text of member `name` in the JSON object `body`, which must be valid JSON; of repeated names the last. Empty
-/// when there is none.
+/// The text of member `name` in the JSON object `body`, which must be valid JSON; of repeated names the last, however
+/// each is escaped. Empty when there is none.
 std::string_view raw_json_member(std::string_view body, std::string_view name);
 
 }  // namespace helios

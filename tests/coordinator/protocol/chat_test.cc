@@ -42,6 +42,9 @@ TEST_F(Chat, MessagesBecomeThePromptThatTheTemplateWrites) {
   EXPECT_EQ(prompt_of(with(R"("chat_template_kwargs":{"style":1.50})")), "u:hi<eos>1.5!");
   EXPECT_EQ(prompt_of(with(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")")),
             "tools:1;u:hi<eos>!");
+  for (const char* repeated : {"messages", "mess\\u0061ges"}) {  // what is rendered is what was checked: the last
+    EXPECT_EQ(prompt_of(with("\"" + std::string(repeated) + R"(":[{"role":"user","content":"b"}])")), "u:b<eos>!");
+  }
 }
 
 TEST_F(Chat, SpecialTokensAreAddedOnlyOnRequest) {
