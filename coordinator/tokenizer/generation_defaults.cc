@@ -67,6 +67,18 @@ Result<bool> read_eos(const File& file, std::vector<TokenId>* ids) {
   return true;
 }
 
+/// Such an id could never come, and every request would name it.
+Status check_eos(const File& config, const std::string& path, const std::vector<TokenId>& ids) {
+  const json::value* value = find(config.object, "vocab_size");
+  const int64_t* vocab_size = value ? value->if_int64() : nullptr;
+  if (!vocab_size) return Ok{};  // the ranks say what is wrong with it
+  for (const TokenId id : ids) {
+    if (id >= *vocab_size)
+      return corrupt(path, "eos_token_id", fmt::format("below config.json's vocab_size {}: {}", *vocab_size, id));
+  }
+  return Ok{};
+}
+
 /// Leaves `out` alone when absent.
 Status read_float(const File& file, std::string_view key, float low, float high, std::optional<float>* out) {
   const json::value* value = find(file.object, key);
@@ -113,8 +125,11 @@ Result<GenerationDefaults> load_generation_defaults(const std::string& model_dir
 
   GenerationDefaults defaults;
   Result<bool> has_eos = read_eos(*generation, &defaults.eos_ids);
-  if (has_eos.ok() && !*has_eos) has_eos = read_eos(*config, &defaults.eos_ids);
+  const bool by_config = has_eos.ok() && !*has_eos;
+  if (by_config) has_eos = read_eos(*config, &defaults.eos_ids);
   if (!has_eos.ok()) return has_eos.error();
+  if (Status s = check_eos(*config, by_config ? config->path : generation->path, defaults.eos_ids); !s.ok())
+    return s.error();
   if (Status s = read_context_length(*config, &defaults); !s.ok()) return s.error();
   // Old checkpoints keep sampling values in config.json.
   if (Status s = read_sampling(*config, &defaults); !s.ok()) return s.error();

@@ -52,6 +52,12 @@ TEST(GenerationDefaults, OddValuesAreErrors) {
     EXPECT_NE(defaults.error().message.find("generation_config.json"), std::string::npos) << defaults.error().message;
   }
   EXPECT_FALSE(load(R"({"max_position_embeddings": 0})", "").ok());
+  EXPECT_TRUE(load(R"({"vocab_size": 8, "eos_token_id": 7})", "").ok());
+  const auto beyond = load(R"({"vocab_size": 8})", R"({"eos_token_id": [7, 8]})");
+  ASSERT_FALSE(beyond.ok()) << "no request could be served";
+  EXPECT_NE(beyond.error().message.find("generation_config.json: eos_token_id"), std::string::npos);
+  EXPECT_NE(beyond.error().message.find("8"), std::string::npos);
+  EXPECT_FALSE(load(R"({"vocab_size": 8, "eos_token_id": 8})", "").ok());
 }
 
 TEST(GenerationDefaults, ReadsTheReferenceModels) {
