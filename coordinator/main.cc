@@ -125,7 +125,7 @@ Result<ChatTemplates> load_chat_templates(const CoordinatorConfig& config) {
   if (!config.chat_template.empty()) return loaded.error();
   if (loaded.error().code == Errc::kNotFound)
     return ChatTemplates{.loaded = nullptr, .reason = "the model has no chat template"};
-  log_warning("chat_template_unusable", "reason={}", loaded.error().message);
+  log_warning("chat_template_unusable", "reason=\"{}\"", loaded.error().message);
   return ChatTemplates{.loaded = nullptr, .reason = "the model's chat template cannot be used"};
 }
 

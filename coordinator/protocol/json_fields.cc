@@ -41,9 +41,9 @@ std::string_view kind_of(const json::value& value) {
     case json::kind::int64:
       return "an integer";
     case json::kind::uint64:
-      return "an integer above 64 bits";
+      return "an integer of 2^63 or more";
     case json::kind::double_:
-      return "a number that is no 64-bit integer";
+      return std::isfinite(value.get_double()) ? "a number that is no 64-bit integer" : "a number beyond all doubles";
     case json::kind::string:
       return "a string";
     case json::kind::array:
