@@ -1,11 +1,12 @@
 // See call_scanner.h.
 #include "coordinator/parser/call_scanner.h"
 
+#include "coordinator/parser/output_parser.h"
+
 namespace helios {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
-constexpr size_t kMaxNameBytes = 256;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -119,8 +120,8 @@ CallScanner::State CallScanner::string_byte(char byte) {
   // Longer than any name that counts, or escaped, which no name needs to be: still JSON, but the empty text.
   const bool wanted = at_call() && (string_is_key_ || member_ == Member::kName);
   if (!wanted) return State::kMore;
-  if (text_.size() > kMaxNameBytes || byte == '\\') {
-    text_.assign(kMaxNameBytes + 1, '?');
+  if (text_.size() > kMaxCallNameBytes || byte == '\\') {
+    text_.assign(kMaxCallNameBytes + 1, '?');
   } else {
     text_ += byte;
   }
@@ -141,7 +142,7 @@ CallScanner::State CallScanner::end_string() {
     return State::kMore;
   }
   if (own_level && member_ == Member::kName) {
-    if (text_.empty() || text_.size() > kMaxNameBytes) return State::kBroken;
+    if (text_.empty() || text_.size() > kMaxCallNameBytes) return State::kBroken;
     name_ = text_;
   }
   return end_value();

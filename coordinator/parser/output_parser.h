@@ -6,6 +6,7 @@
 // call and is none stays content, byte for byte. Thread: the connection's strand.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,6 +19,8 @@ namespace helios {
 
 /// The most bytes of a call's head that are held back until its name is known; a longer one is content.
 inline constexpr int64_t kMaxCallHeadBytes = 16 * 1024;
+/// The most bytes of a function's name. A name that JSON must escape is none that is read.
+inline constexpr size_t kMaxCallNameBytes = 256;
 /// The most bytes of whitespace that a delimiter takes away with it on its left.
 inline constexpr int64_t kMaxStrippedBytes = 256;
 

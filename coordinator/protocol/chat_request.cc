@@ -52,10 +52,9 @@ void read_tools(JsonFields& fields, ChatRequest* request) {
     JsonFields of_function(*function, path + "function.");
     of_function.string("name", &name);
     const json::object* parameters = of_function.object("parameters");
-    if (!of_function.failed() && name.value_or("").empty()) {
-      of_function.fail(invalid_argument(path + "function.name", path + "function.name is required"));
-    }
     if (of_function.failed()) return fields.fail(of_function.error());
+    if (auto fault = tool_fault(path + "function.", name.value_or(""), parameters))
+      return fields.fail(*std::move(fault));
     request->tools.push_back(
         {.name = std::move(*name), .parameters = parameters ? json::serialize(*parameters) : std::string()});
   }

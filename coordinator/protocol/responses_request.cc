@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <boost/json/array.hpp>
-#include <boost/json/serialize.hpp>
 
 #include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/conversation.h"
@@ -61,11 +60,9 @@ void read_tools(JsonFields& fields, std::string_view body, ResponsesRequest* req
     }
     of_tool.string("name", &name);
     of_tool.string("description", &description);
-    of_tool.object("parameters");
-    if (!of_tool.failed() && name.value_or("").empty()) {
-      of_tool.fail(invalid_argument(path + ".name", path + ".name is required"));
-    }
+    const json::object* parameters = of_tool.object("parameters");
     if (of_tool.failed()) return fields.fail(of_tool.error());
+    if (auto fault = tool_fault(path + ".", name.value_or(""), parameters)) return fields.fail(*std::move(fault));
     request->tools.push_back({std::move(*name), ""});
   }
   request->echoed.tools = raw_member(fields, body, "tools", "[]");

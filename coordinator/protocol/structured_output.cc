@@ -1,5 +1,6 @@
 #include "coordinator/protocol/structured_output.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/json/array.hpp>
@@ -9,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "coordinator/parser/output_parser.h"
 #include "coordinator/protocol/api_error.h"
 #include "coordinator/protocol/json_writer.h"
 
@@ -35,7 +37,17 @@ json::value parameters_of(const ToolSignature& tool) {
     silent = silent && (no_properties || no_required || member.key() == "$schema" || member.key() == "title" ||
                         member.key() == "description" || (member.key() == "type" && member.value() == "object"));
   }
-  return silent ? json::value(none) : schema;
+  if (silent) return none;
+  json::object arguments = *object;  // they are an object, also where the schema does not say so
+  arguments["type"] = "object";
+  return arguments;
+}
+
+bool may_be_object(const json::value* type) {
+  const auto is_object = [](const json::value& name) { return name == "object"; };
+  if (type == nullptr || is_object(*type)) return true;
+  const json::array* types = type->if_array();
+  return types != nullptr && std::any_of(types->begin(), types->end(), is_object);
 }
 
 struct SeriesFrame {
@@ -81,6 +93,20 @@ Result<std::shared_ptr<const CompiledGrammar>> compile_structured_output(const S
   std::vector<uint32_t> words((*grammar)->vocabulary().mask_words());
   if (Status first = GrammarMatcher(*grammar).fill_mask(words); !first) return refuse(first.error());
   return grammar;
+}
+
+std::optional<Error> tool_fault(std::string_view path, std::string_view name, const json::object* parameters) {
+  const std::string field = fmt::format("{}name", path);
+  if (name.empty()) return invalid_argument(field, field + " is required");
+  const auto escaped = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '"' || c == '\\'; };
+  if (name.size() > kMaxCallNameBytes || std::any_of(name.begin(), name.end(), escaped)) {
+    return invalid_argument(field, fmt::format("{} must have at most {} bytes, and no quote, backslash or control "
+                                               "character: calls of it could not be read",
+                                               field, kMaxCallNameBytes));
+  }
+  if (parameters == nullptr || may_be_object(parameters->if_contains("type"))) return std::nullopt;
+  const std::string type = fmt::format("{}parameters.type", path);
+  return invalid_argument(type, type + " must be \"object\": a function's arguments are its members");
 }
 
 GrammarSpec tool_call_grammar(std::span<const ToolSignature> tools, bool parallel, ToolFormat format) {

@@ -8,7 +8,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <boost/json/fwd.hpp>
 
 #include "common/base/result.h"
 #include "coordinator/grammar/grammar_cache.h"
@@ -42,6 +45,10 @@ struct ToolSignature {
   std::string name;
   std::string parameters;  // a JSON schema; empty: the tool takes none
 };
+
+/// Why no call of such a function could be read back: its name, or arguments that are no object. `path`: of what holds
+/// both, with its dot; `parameters`: the schema, null when there is none.
+std::optional<Error> tool_fault(std::string_view path, std::string_view name, const boost::json::object* parameters);
 
 /// The text is calls of these tools and nothing else, as `format` writes them: one, or with `parallel` any number. The
 /// delimiters are text: a vocabulary's control tokens for them are none, and are spelled out. `tools`: not empty;

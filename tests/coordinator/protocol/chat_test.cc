@@ -90,6 +90,16 @@ TEST_F(Chat, FieldsThatChangeTheResultAreReadOrRefused) {
   expect_field_refused(R"("tools":[])", 400, "tools", "empty");
   expect_field_refused(R"("tools":[{"type":"web"}])", 400, "tools.0.type", "function");
   expect_field_refused(R"("tools":[{"type":"function","function":{}}])", 400, "tools.0.function.name", "required");
+  for (const std::string& name :
+       {std::string(R"(a\"b)"), std::string(R"(a\\b)"), std::string(R"(a\nb)"), std::string(257, 'x')}) {
+    expect_field_refused(R"("tools":[{"type":"function","function":{"name":")" + name + R"("}}])", 400,
+                         "tools.0.function.name", "could not be read");
+  }
+  for (const char* type : {R"("string")", R"(["string","null"])", "5"}) {
+    expect_field_refused(
+        R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":)" + std::string(type) + "}}}]", 400,
+        "tools.0.function.parameters.type", "object");
+  }
   expect_field_refused(R"("tool_choice":"auto")", 400, "tool_choice", "needs tools");
   expect_field_refused(R"("tool_choice":"maybe")", 400, "tool_choice", "must be");
   expect_field_refused(

@@ -197,6 +197,8 @@ TEST_F(ResponsesPlan, NothingIsIgnoredThatChangesTheResult) {
        "tools"},
       {R"("tools":[{"type":"web_search"}])", "tools.0.type"},
       {R"("tools":[{"type":"function"}])", "tools.0.name"},
+      {R"("tools":[{"type":"function","name":"a\"b"}])", "tools.0.name"},
+      {R"("tools":[{"type":"function","name":"f","parameters":{"type":"array"}}])", "tools.0.parameters.type"},
       {R"("tool_choice":"required")", "tool_choice"},
       {R"("tool_choice":"any")", "tool_choice"},
       {R"("tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"g"})", "tool_choice"},

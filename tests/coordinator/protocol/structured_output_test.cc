@@ -172,6 +172,27 @@ TEST_F(ToolGrammars, ANamedFunctionIsCalledOnceAndARequiredOneAsOftenAsIsParalle
   EXPECT_FALSE(forced_calls({Kind::kRequired, ""}, tools, true, ToolFormat::kNone));
 }
 
+// A call whose arguments are something else would be text, not a call.
+TEST_F(ToolGrammars, ArgumentsAreAnObjectWhateverTheSchemaLeavesOpen) {
+  const auto compiled = [&](const char* schema) {
+    const std::vector<ToolSignature> tools = {{"f", schema}};
+    return compile_structured_output({"tools", tool_call_grammar(tools, false, ToolFormat::kHermes)}, grammars);
+  };
+  const auto call = [](const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"f\", \"arguments\": " + arguments + "}\n</tool_call>";
+  };
+  for (const char* schema : {R"({"properties":{"a":{"type":"integer"}}})", R"({"type":["object","null"]})",
+                             R"({"anyOf":[{"type":"object","properties":{"a":{"type":"integer"}}},{"type":"string"}]})",
+                             R"({"$ref":"#/$defs/x","$defs":{"x":{"properties":{"a":{"type":"integer"}}}}})"}) {
+    const auto grammar = compiled(schema);
+    ASSERT_TRUE(grammar.ok()) << schema << ": " << grammar.error().message;
+    EXPECT_TRUE(admits(*grammar, call(R"({"a": 1})"))) << schema;
+    for (const char* other : {"\"a\"", "5", "null", "[1]"})
+      EXPECT_FALSE(admits(*grammar, call(other))) << schema << other;
+  }
+  EXPECT_FALSE(compiled(R"({"enum":["x",5]})").ok());
+}
+
 TEST_F(ToolGrammars, ABadSchemaNamesItsTool) {
   const std::vector<ToolSignature> tools = {{"f", R"({"type":"object","properties":{"a":{"not":{}}}})"}};
   auto made = compile_structured_output({"tools", tool_call_grammar(tools, true, ToolFormat::kHermes)}, grammars);
