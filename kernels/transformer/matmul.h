@@ -100,7 +100,8 @@ struct MatmulArgs {
   const int32_t* num_rows = nullptr;  // [1]
   int64_t first_row = 0;
   int64_t max_rows = 0;
-  // A promise: x holds values of this type alone. A device may then read less; the result is the same.
+  // A promise: x holds values of this type alone. A device may then read less, or multiply two of k at once; the result
+  // is the same, except that on x86-64 subnormal numbers are zeros where this and the weights are BF16.
   DType x_rounded_to = DType::kFloat32;
 };
 

@@ -1,11 +1,13 @@
-// Matrix products from packed panels by register tiles: rows x one panel (two vectors of columns) accumulate in
-// registers while k runs; weights are widened there.
+// Matrix products from packed panels by register tiles (matmul_tile-inl.h; matmul_pairs.h where inputs and weights are
+// BF16 and the processor multiplies pairs of them).
 //
 // Order (X1): an output element has one accumulator. Blocks along k store it as FP32 and load it back, which changes no
 // bit; threads and row tiles cut n and m only. The order is the same for every vector width. What does not hold across
 // machines: a baseline without fused multiply-add rounds each product, so its bits differ from those of AVX2 and
-// AVX-512 (which agree). Mapping: a thread begins with a rectangle of row tiles x panels. Bytes: each panel is read
-// once a block of rows; for few rows several panels stream side by side, enough accumulators to hide the FMA latency.
+// AVX-512 (which agree); products of BF16 by BF16 are exact, and so are all the same.
+//
+// Mapping: a thread begins with a rectangle of row tiles x panels. Bytes: each panel is read once a block of rows; for
+// few rows several panels stream side by side, enough accumulators to hide the FMA latency.
 #include "kernels/transformer/matmul.h"
 
 #include <algorithm>
@@ -13,16 +15,18 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "kernels/base/flush_subnormals.h"
 #include "kernels/transformer/matmul_cpu.h"
+#include "kernels/transformer/matmul_pairs.h"
 #include "kernels/transformer/matmul_panels.h"
 #include "kernels/transformer/matmul_shares.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/transformer/matmul_cpu.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "kernels/transformer/matmul_tile-inl.h"
 #include "kernels/transformer/matmul_widen-inl.h"
 #include "kernels/transformer/pack_rows-inl.h"
 
@@ -33,7 +37,6 @@ namespace {
 
 constexpr int64_t kBlockRows = 192;         // rows that meet a panel before the next panel comes
 constexpr int64_t kBlockK = 256;            // 192 x 256 activations fit L2
-constexpr int64_t kStreams = 4;             // panels that are fetched ahead side by side
 constexpr int64_t kGroupPanels = 8;         // panels that share a k-block of the activations while it is in L2
 constexpr int64_t kSerialWork = 64 * 1024;  // multiply-adds not worth a fork
 
@@ -61,7 +64,10 @@ struct MatmulJob {
   WorkShares shares;
   float* buffers = nullptr;    // [threads], each ThreadBuffers
   int64_t partial_floats = 0;  // of a thread, at each level
-  int64_t packed_floats = 0;   // of a thread; 0 where rows are read in place
+  bool rounded = false;        // BF16 by BF16: subnormals are flushed, whichever tiles multiply
+  bool pairs = false;          // by pair tiles, whose x are pairs of k, packed as such; never without `rounded`
+  bool direct = false;         // few rows: not packed, or as rows of pairs
+  int64_t packed_k = 0;        // words of a packed row
   ThreadGrid grid;
   alignas(64) uint32_t odd_mask[16];
 };
@@ -79,208 +85,15 @@ namespace HWY_NAMESPACE {
 namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int64_t kRowBytes = kWidth * 4;  // one storage row of a panel
-constexpr int64_t kRowLines = (kRowBytes + 63) / 64;
+/// Whether this instruction set's panels are those of pair tiles.
+constexpr bool kPairPanels = HWY_TARGET == HWY_AVX3;
+static_assert(!kPairPanels || (kWidth == kPairWidth && kTileRows <= kPairTileRows && kDirectRows <= kPairDirectRows));
 
-// Register tiles: accumulators for twice the FMA latency, and room for the weights and a broadcast. kWidenTiles tiles
-// share weights that are widened once. Up to kDirectRows rows are read in place by kDirectPanels[rows] panels side by
-// side, more are packed as [tile][k][rows]: by each thread for itself, which for two threads is faster than lines that
-// wander between their caches and a second fork.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
-constexpr int64_t kTileRows = 12;
-constexpr int64_t kWidenTiles = INT64_MAX;  // 32 KiB of them crowd the activations out of L1: 0.79 of peak, not 0.86
-constexpr std::array<int64_t, 11> kDirectPanels = {0, 4, 4, 4, 3, 2, 2, 1, 1, 1, 1};
-#elif HWY_TARGET == HWY_AVX2
-constexpr int64_t kTileRows = 6;
-constexpr int64_t kWidenTiles = 8;
-constexpr std::array<int64_t, 3> kDirectPanels = {0, 4, 3};
-#else
-constexpr int64_t kTileRows = 4;
-constexpr int64_t kWidenTiles = 8;
-constexpr std::array<int64_t, 3> kDirectPanels = {0, 1, 1};
-#endif
-constexpr int64_t kDirectRows = kDirectPanels.size() - 1;
-
-/// acc[r][v] += x[r] * w[v] for one k.
-template <DType kStored, int kRows, int kVecs>
-HWY_INLINE void MultiplyStep(Vec (&acc)[kRows][kVecs], const Vec (&w)[kVecs], const float* HWY_RESTRICT x,
-                             int64_t row_stride) {
-  const F32 d;
-#pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) {
-    Vec broadcast = hn::Set(d, x[r * row_stride]);
-    if (kStored == DType::kFloat8E4M3) broadcast = hn::Mul(broadcast, hn::Set(d, lift_of(kStored)));
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(broadcast, w[v], acc[r][v]);
-    HWY_FENCE;
-  }
-}
-
-/// Memory that is needed soon: four places `stride` bytes apart, each moved on by `step` bytes every eight k.
-/// Four streams at once read far faster than one (the hardware's prefetchers restart at each page of each stream).
-struct Ahead {
-  const char* from = nullptr;
-  int64_t stride = 0, step = 0;
-};
-
-/// acc += x * the kSub-th k of the panels' storage row.
-template <int kRows, int kPanels, DType kStored, int kSub>
-HWY_INLINE void MultiplyRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_RESTRICT w, int64_t panel_words,
-                            const float* HWY_RESTRICT x, int64_t row_stride, const uint32_t* HWY_RESTRICT mask) {
-  Vec weights[2 * kPanels];
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      weights[2 * p + half] = LoadWeights<kStored, kSub>(w + p * panel_words, half, mask);
-    }
-  }
-  MultiplyStep<kStored>(acc, weights, x, row_stride);
-}
-
-/// The first `count` k of a storage row, up to all of it.
-template <int kRows, int kPanels, DType kStored>
-HWY_INLINE void PartOfRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_RESTRICT w, int64_t panel_words,
-                          const float* HWY_RESTRICT x, int64_t step, int64_t row_stride, int64_t count,
-                          const uint32_t* HWY_RESTRICT mask) {
-  constexpr int64_t kPerRow = k_per_row(kStored);
-  if (count > 0) MultiplyRow<kRows, kPanels, kStored, 0>(acc, w, panel_words, x, row_stride, mask);
-  if constexpr (kPerRow > 1) {
-    if (count > 1) MultiplyRow<kRows, kPanels, kStored, 1>(acc, w, panel_words, x + step, row_stride, mask);
-  }
-  if constexpr (kPerRow > 2) {
-    if (count > 2) MultiplyRow<kRows, kPanels, kStored, 2>(acc, w, panel_words, x + 2 * step, row_stride, mask);
-    if (count > 3) MultiplyRow<kRows, kPanels, kStored, 3>(acc, w, panel_words, x + 3 * step, row_stride, mask);
-  }
-}
-
-/// One storage row of the panels: k_per_row() k. Moves `w` and `x` on.
-template <int kRows, int kPanels, DType kStored, bool kPacked>
-HWY_INLINE void StorageRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_RESTRICT& w, int64_t panel_words,
-                           const float* HWY_RESTRICT& x, int64_t x_stride, const uint32_t* HWY_RESTRICT mask) {
-  constexpr int64_t kStep = kPacked ? kRows : 1;
-  const int64_t row_stride = kPacked ? 1 : x_stride;
-  PartOfRow<kRows, kPanels, kStored>(acc, w, panel_words, x, kStep, row_stride, k_per_row(kStored), mask);
-  w += kWidth;
-  x += k_per_row(kStored) * kStep;
-}
-
-/// How far ahead rows in place fetch each of their panels. From four rows on arithmetic is half of the time, and the
-/// hardware's prefetchers do not run far enough ahead to read during it (5 to 20% of the time); with fewer rows they
-/// do, and are faster left alone.
-constexpr int64_t kDirectAhead = 8192;
-constexpr int kRowsThatFetch = 4;
-
-/// Fetches what two storage rows of each panel will need.
-template <int kPanels>
-HWY_INLINE void FetchPanels(const uint32_t* w, int64_t panel_words) {
-#pragma GCC unroll 4
-  for (int p = 0; p < kPanels; ++p) {
-    const auto* from = reinterpret_cast<const char*>(w + p * panel_words) + kDirectAhead;
-#pragma GCC unroll 4
-    for (int64_t byte = 0; byte < 2 * kRowBytes; byte += 64) hwy::Prefetch(from + byte);
-  }
-}
-
-/// acc[kRows][kPanels * kWidth] (+)= x[kRows][len] * panels; starts from zero if `fresh`. `ahead` only where kPacked.
-template <int kRows, int kPanels, DType kStored, bool kPacked>
-HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, const float* HWY_RESTRICT x,
-                       int64_t x_stride, int64_t len, float* HWY_RESTRICT acc, bool fresh, const uint32_t* mask,
-                       Ahead ahead) {
-  constexpr int kVecs = 2 * kPanels;
-  constexpr int64_t kPerRow = k_per_row(kStored);
-  const F32 d;
-  const int64_t row_stride = kPacked ? 1 : x_stride;
-  Vec c[kRows][kVecs];
-#pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) c[r][v] = fresh ? hn::Zero(d) : hn::Load(d, acc + (r * kVecs + v) * kLanes);
-  }
-  if (kPacked) {
-    for (; len >= 8; len -= 8) {
-#pragma GCC unroll 4
-      for (int64_t stream = 0; stream < kStreams; ++stream) {
-#pragma GCC unroll 2
-        for (int64_t line = 0; line < kRowLines; ++line) hwy::Prefetch(ahead.from + stream * ahead.stride + line * 64);
-      }
-      ahead.from += ahead.step;
-#pragma GCC unroll 8
-      for (int i = 0; i < 8 / kPerRow; ++i) {
-        StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
-      }
-    }
-  }
-  for (; len >= 2 * kPerRow; len -= 2 * kPerRow) {  // whole lines of each stream where a storage row is half of one
-    if (!kPacked && kRows >= kRowsThatFetch) FetchPanels<kPanels>(w, panel_words);
-    StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
-    StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
-  }
-  if (len >= kPerRow) {
-    StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
-    len -= kPerRow;
-  }
-  // A run's last storage row: what is left of it is padding.
-  if (kPerRow > 1 && len != 0) {
-    PartOfRow<kRows, kPanels, kStored>(c, w, panel_words, x, kPacked ? kRows : 1, row_stride, len, mask);
-  }
-#pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) hn::Store(c[r][v], d, acc + (r * kVecs + v) * kLanes);
-  }
-}
-
-using TileFunction = void (*)(const uint32_t*, int64_t, const float*, int64_t, int64_t, float*, bool, const uint32_t*,
-                              Ahead);
-
-template <DType kStored, size_t... kIndex>
-constexpr std::array<TileFunction, sizeof...(kIndex)> PackedTiles(std::index_sequence<kIndex...>) {
-  return {&Tile<static_cast<int>(kIndex) + 1, 1, kStored, true>...};
-}
-
-/// The kernel for `rows` packed rows and one panel of BF16, F16 or FP32.
-TileFunction PackedTile(DType stored, int64_t rows) {
-  static constexpr auto kRowsUpTo = std::make_index_sequence<kTileRows>();
-  static constexpr auto kWide = PackedTiles<DType::kFloat32>(kRowsUpTo);
-  static constexpr auto kPairs = PackedTiles<DType::kBFloat16>(kRowsUpTo);
-  static constexpr auto kHalves = PackedTiles<DType::kFloat16>(kRowsUpTo);
-  if (stored == DType::kFloat32) return kWide[rows - 1];
-  return stored == DType::kBFloat16 ? kPairs[rows - 1] : kHalves[rows - 1];
-}
-
-template <bool kTogether>
-constexpr int PanelsTogether(size_t rows) {
-  return kTogether ? static_cast<int>(kDirectPanels[rows]) : 1;
-}
-
-template <DType kStored, bool kTogether, size_t... kIndex>
-constexpr std::array<TileFunction, sizeof...(kIndex)> DirectTiles(std::index_sequence<kIndex...>) {
-  return {&Tile<static_cast<int>(kIndex) + 1, PanelsTogether<kTogether>(kIndex + 1), kStored, false>...};
-}
-
-/// The kernel for `rows` rows in place, and kDirectPanels[rows] panels or a single one.
-template <DType kStored>
-TileFunction DirectTile(int64_t rows, bool together) {
-  static constexpr auto kRowsUpTo = std::make_index_sequence<kDirectRows>();
-  static constexpr auto kSide = DirectTiles<kStored, true>(kRowsUpTo);
-  static constexpr auto kAlone = DirectTiles<kStored, false>(kRowsUpTo);
-  return together ? kSide[rows - 1] : kAlone[rows - 1];
-}
-
-TileFunction DirectTile(DType stored, int64_t rows, bool together) {
-  switch (stored) {
-    case DType::kBFloat16:
-      return DirectTile<DType::kBFloat16>(rows, together);
-    case DType::kFloat16:
-      return DirectTile<DType::kFloat16>(rows, together);
-    case DType::kInt8:
-      return DirectTile<DType::kInt8>(rows, together);
-    case DType::kFloat8E4M3:
-      return DirectTile<DType::kFloat8E4M3>(rows, together);
-    default:
-      return DirectTile<DType::kFloat32>(rows, together);
-  }
+/// The most rows that are not packed.
+int64_t DirectRows(bool pairs) { return pairs ? kPairDirectRows : kDirectRows; }
+/// Panels that a tile in place takes side by side.
+int64_t DirectPanels(const MatmulJob& job) {
+  return job.pairs ? direct_pair_panels(job.m) : kDirectPanels[static_cast<size_t>(job.m)];
 }
 
 /// A rectangle of tiles x panels whose partial sums fit the thread's buffers.
@@ -293,16 +106,20 @@ struct ThreadBuffers {
   float* partials;  // [kMaxLevels][partial_floats]
   float* widened;   // [kBlockK][kWidth]
   float* run;       // a run's sums: one panel of packed rows, or all that is direct
-  float* packed;    // [tile][k][rows of the tile] of a block of rows; of none where rows are read in place
+  float* packed;    // [tile][k][rows of the tile] of a block of rows, k being pairs for pair tiles; or rows of pairs
 };
 constexpr int64_t kRunFloats = kBlockRows * kWidth;
 static_assert(kRunFloats >= 4 * kDirectRows * kWidth);
+/// Room for packed rows; pairs take at most as much.
+int64_t PackedFloats(int64_t max_rows, int64_t k) {
+  return round_up(std::min(max_rows, kBlockRows) * std::max<int64_t>(k, 1), kLanes);
+}
 constexpr int64_t kThreadFloats = kBlockK * kWidth + kRunFloats;  // besides partial sums and packed rows
 int64_t ThreadFloats(int64_t partial_floats, int64_t packed_floats) {
   return kMaxLevels * partial_floats + kThreadFloats + packed_floats;
 }
 ThreadBuffers BuffersOf(const MatmulJob& job, int64_t thread) {
-  float* const base = job.buffers + thread * ThreadFloats(job.partial_floats, job.packed_floats);
+  float* const base = job.buffers + thread * ThreadFloats(job.partial_floats, PackedFloats(job.m, job.w.k));
   float* const widened = base + kMaxLevels * job.partial_floats;
   return {base, widened, widened + kBlockK * kWidth, widened + kThreadFloats};
 }
@@ -321,6 +138,7 @@ HWY_INLINE void AddScaled(const float* run, const float* HWY_RESTRICT scales, bo
 struct Piece {
   const uint32_t* words;
   int64_t k, len;
+  int64_t packed_k;  // words of a packed row before it
   bool begins_run, ends_run, begins_segment;
 };
 
@@ -334,7 +152,7 @@ void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   const bool bytes = is_eight_bit(job.w.dtype);
   const bool folds = job.w.scale_blocks.block != 0;  // then a piece is a whole run
   const int64_t num_tiles = block.tile_end - block.tile_begin;
-  const bool widen = bytes || (dtype_bytes(job.w.dtype) == 2 && num_tiles >= kWidenTiles);
+  const bool widen = bytes || (dtype_bytes(job.w.dtype) == 2 && !job.pairs && num_tiles >= kWidenTiles);
   const int64_t block_bytes = run_rows(job.w.dtype, piece.len) * kRowBytes;  // of one panel
   const int64_t step = 8 * kRowBytes / k_per_row(job.w.dtype) / kStreams / num_tiles, share = piece.len / 8 * step;
   const uint32_t* next = piece.words + run_rows(job.w.dtype, piece.len) * kWidth;
@@ -352,10 +170,11 @@ void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
     float* const sums = folds ? buffers.run : panel_sums;
     for (int64_t t = block.tile_begin; t < block.tile_end; ++t, ahead.from += share) {
       const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
-      const float* x = buffers.packed + (row - first_row) * job.w.k + piece.k * height;
-      PackedTile(widen ? DType::kFloat32 : job.w.dtype, height)(
-          widen ? reinterpret_cast<const uint32_t*>(buffers.widened) : panel, 0, x, 0, piece.len,
-          sums + (row - first_row) * kWidth, piece.begins_run, job.odd_mask, ahead);
+      const float* x = buffers.packed + (row - first_row) * job.packed_k + piece.packed_k * height;
+      const TileFunction tile =
+          job.pairs ? packed_pair_tile(height) : PackedTile(widen ? DType::kFloat32 : job.w.dtype, height);
+      tile(widen ? reinterpret_cast<const uint32_t*>(buffers.widened) : panel, 0, x, 0, piece.len,
+           sums + (row - first_row) * kWidth, piece.begins_run, job.odd_mask, ahead);
     }
     if (!bytes || !piece.ends_run) continue;
     const float* scales = job.w.scales_at(p, piece.k);
@@ -405,7 +224,8 @@ void SumSegments(const MatmulJob& job, int64_t max_block_k, int64_t floats, floa
       const int64_t piece_k = round_up((run_end - run + pieces - 1) / pieces, 8);
       for (int64_t k = run; k < run_end; k += piece_k) {
         const int64_t len = std::min(piece_k, run_end - k);
-        add(Piece{words, k, len, k == run, k + len == run_end, k == begin}, running);
+        const int64_t packed_k = job.pairs ? (words - job.w.words) / kWidth : k;
+        add(Piece{words, k, len, packed_k, k == run, k + len == run_end, k == begin}, running);
         words += run_rows(job.w.dtype, len) * kWidth;
       }
     }
@@ -428,12 +248,27 @@ void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   }
 }
 
-/// A block's rows of x into [tile][k][rows of the tile].
+/// A tile's rows of x into [k][rows], k being pairs for pair tiles; or a row of pairs.
+void PackTile(const MatmulJob& job, int64_t row, int64_t height, float* packed) {
+  const float* x = job.args.x + row * job.args.x_stride;
+  if (!job.pairs) return PackTileRows<false>(x, job.args.x_stride, job.w.k, height, packed);
+  for (int64_t s = 0; s < job.w.num_segments; ++s) {
+    const int64_t begin = job.w.segments[s], length = job.w.segments[s + 1] - begin;
+    if (height == 1) {
+      PackRowPairs(x + begin, length, packed);
+    } else {
+      PackTileRows<true>(x + begin, job.args.x_stride, length, height, packed);
+    }
+    packed += run_rows(job.w.dtype, length) * height;
+  }
+}
+
+/// A block's rows of x, tile by tile.
 void PackRows(const MatmulJob& job, const RowTiles& tiles, const Block& block, float* packed) {
   for (int64_t t = block.tile_begin; t < block.tile_end; ++t) {
     const int64_t row = tiles.begin(t), height = tiles.begin(t + 1) - row;
-    PackTileRows(job.args.x + row * job.args.x_stride, job.args.x_stride, job.w.k, height, packed);
-    packed += height * job.w.k;
+    PackTile(job, row, height, packed);
+    packed += height * job.packed_k;
   }
 }
 
@@ -444,7 +279,7 @@ int64_t NumBlocks(const Block& share) { return (share.tile_end - share.tile_begi
 Block ShareOf(const MatmulJob& job, int64_t thread) {
   const ThreadGrid& grid = job.grid;
   if (thread >= grid.across_tiles * grid.across_panels) return {0, 0, 0, 0};
-  const int64_t tiles = job.packed_floats != 0 ? RowTiles(job.m, kTileRows).count : 1, panels = job.w.num_panels();
+  const int64_t tiles = job.direct ? 1 : RowTiles(job.m, kTileRows).count, panels = job.w.num_panels();
   const int64_t a = thread / grid.across_panels, b = thread % grid.across_panels;
   return {tiles * a / grid.across_tiles, tiles * (a + 1) / grid.across_tiles, panels * b / grid.across_panels,
           panels * (b + 1) / grid.across_panels};
@@ -469,12 +304,14 @@ void RunPackedUnits(const MatmulJob& job, const WorkShares::Units& units, const 
 void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart, const ThreadBuffers& buffers) {
   const int64_t rows = job.m, stride = apart * job.w.panel_words;
   const bool scaled = is_eight_bit(job.w.dtype);
-  const TileFunction tile = DirectTile(job.w.dtype, rows, panels > 1);
+  const TileFunction tile = job.pairs ? direct_pair_tile(rows, panels > 1) : DirectTile(job.w.dtype, rows, panels > 1);
+  const float* const x = job.pairs ? buffers.packed : job.args.x;
+  const int64_t x_stride = job.pairs ? job.packed_k : job.args.x_stride;
   float* const partials = buffers.partials;
   SumSegments(job, std::max<int64_t>(job.w.k, 1), rows * panels * kWidth, partials,
               [&](const Piece& piece, float* running) {  // always a whole run
-                tile(piece.words + first * job.w.panel_words, stride, job.args.x + piece.k, job.args.x_stride,
-                     piece.len, scaled ? buffers.run : running, true, job.odd_mask, Ahead());
+                tile(piece.words + first * job.w.panel_words, stride, x + piece.packed_k, x_stride, piece.len,
+                     scaled ? buffers.run : running, true, job.odd_mask, Ahead());
                 for (int64_t i = 0; scaled && i < rows * panels; ++i) {
                   AddScaled(buffers.run + i * kWidth, job.w.scales_at(first + i % panels * apart, piece.k),
                             piece.begins_segment, running + i * kWidth);
@@ -490,7 +327,7 @@ void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_
 struct DirectRuns {
   int64_t together, length, num_units;
   DirectRuns(const MatmulJob& job, const Block& share)
-      : together(kDirectPanels[static_cast<size_t>(job.m)]),
+      : together(DirectPanels(job)),
         length((share.panel_end - share.panel_begin) / together),
         num_units(share.panel_end - share.panel_begin - (together - 1) * length) {}
 };
@@ -507,12 +344,14 @@ void RunDirectUnits(const MatmulJob& job, const WorkShares::Units& units, const 
   }
 }
 
-void RunThread(const MatmulJob& job, int64_t thread) {
+void RunUnits(const MatmulJob& job, int64_t thread) {
   const ThreadBuffers buffers = BuffersOf(job, thread);
-  const bool direct = job.packed_floats == 0;
+  if (job.direct && job.pairs) {
+    for (int64_t r = 0; r < job.m; ++r) PackTile(job, r, 1, buffers.packed + r * job.packed_k);
+  }
   Block packed{0, 0, 0, 0};
-  while (const WorkShares::Units units = job.shares.take(thread, direct ? 1 : kGroupPanels)) {
-    if (direct) {
+  while (const WorkShares::Units units = job.shares.take(thread, job.direct ? 1 : kGroupPanels)) {
+    if (job.direct) {
       RunDirectUnits(job, units, buffers);
     } else {
       RunPackedUnits(job, units, buffers, packed);
@@ -520,16 +359,18 @@ void RunThread(const MatmulJob& job, int64_t thread) {
   }
 }
 
+void RunThread(const MatmulJob& job, int64_t thread) {
+  if (!job.rounded) return RunUnits(job, thread);
+  const FlushSubnormals flush;
+  RunUnits(job, thread);
+}
+
 }  // namespace
 
 int64_t PanelWidth() { return kWidth; }
 
 int64_t PartialFloats(int64_t max_rows) {
-  return std::max(std::min(max_rows, kBlockRows), kDirectRows) * kGroupPanels * kWidth;
-}
-
-int64_t PackedFloats(int64_t max_rows, int64_t k) {
-  return max_rows <= kDirectRows ? 0 : round_up(std::min(max_rows, kBlockRows) * std::max<int64_t>(k, 1), kLanes);
+  return std::max(std::min(max_rows, kBlockRows), std::max(kDirectRows, kPairDirectRows)) * kGroupPanels * kWidth;
 }
 
 int64_t ThreadBytes(int64_t max_rows, int64_t k) {
@@ -537,15 +378,18 @@ int64_t ThreadBytes(int64_t max_rows, int64_t k) {
 }
 
 void RunMatmul(MatmulJob& job, ThreadPool& pool) {
-  const bool direct = job.packed_floats == 0;
+  job.partial_floats = PartialFloats(job.m);
+  job.pairs = kPairPanels && job.rounded && has_pair_products();
+  job.direct = job.m <= DirectRows(job.pairs);
+  job.packed_k = job.pairs ? job.w.panel_words / kWidth : job.w.k;
   const bool alone = pool.num_threads() == 1 || job.m * job.w.n * std::max<int64_t>(job.w.k, 1) <= kSerialWork;
   const int64_t num_threads = alone ? 1 : pool.num_threads();
-  job.grid = ThreadGrid(direct ? 1 : RowTiles(job.m, kTileRows).count, job.w.num_panels(), num_threads);
+  job.grid = ThreadGrid(job.direct ? 1 : RowTiles(job.m, kTileRows).count, job.w.num_panels(), num_threads);
   for (int64_t t = 0; t < pool.num_threads(); ++t) {
     const Block share = ShareOf(job, t);
     const int64_t panels = share.panel_end - share.panel_begin;
-    const int64_t units = direct ? DirectRuns(job, share).num_units : panels * NumBlocks(share);
-    job.shares.set(t, units, direct ? units : panels);
+    const int64_t units = job.direct ? DirectRuns(job, share).num_units : panels * NumBlocks(share);
+    job.shares.set(t, units, job.direct ? units : panels);
   }
   if (alone) return RunThread(job, 0);
   pool.run([&job](int64_t thread, int64_t) { RunThread(job, thread); });
@@ -559,8 +403,6 @@ HWY_AFTER_NAMESPACE();
 namespace helios {
 
 HWY_EXPORT(PanelWidth);
-HWY_EXPORT(PartialFloats);
-HWY_EXPORT(PackedFloats);
 HWY_EXPORT(ThreadBytes);
 HWY_EXPORT(RunMatmul);
 
@@ -580,8 +422,7 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
   job.args = args;
   job.w = MatmulKernels::view(*args.w);
   HELIOS_CHECK(job.w.width == matmul_panel_width(), job.w.width);
-  job.partial_floats = HWY_DYNAMIC_DISPATCH(PartialFloats)(m);
-  job.packed_floats = HWY_DYNAMIC_DISPATCH(PackedFloats)(m, job.w.k);
+  job.rounded = args.x_rounded_to == DType::kBFloat16 && job.w.dtype == DType::kBFloat16;
   job.shares = WorkShares(scratch, pool.num_threads());
   job.buffers = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + WorkShares::bytes(pool.num_threads()));
   HWY_DYNAMIC_DISPATCH(RunMatmul)(job, pool);

@@ -85,8 +85,8 @@ void pack_column(const PanelView& view, uint32_t* column, const Values& values) 
       for (int64_t i = begin; i < end; ++i, column += view.width) *column = std::bit_cast<uint32_t>(values(i));
     } else {
       for (int64_t i = begin; i < end; i += 2, column += view.width) {
-        const uint32_t odd = i + 1 < end ? float_to_bf16(values(i + 1)) : 0u;
-        *column = float_to_bf16(values(i)) | (odd << 16);
+        const uint32_t even = float_to_bf16(values(i)), odd = i + 1 < end ? float_to_bf16(values(i + 1)) : 0;
+        *column = even << 16 | odd;
       }
     }
   }
@@ -106,8 +106,8 @@ void pack_column(const PanelView& view, uint32_t* column, const SourceRow& row, 
   }
 }
 
-/// Pairs of BF16 weights that storage rows take as they are: a cache line of every source row at a time, so that
-/// neither side is visited twice.
+/// Pairs of BF16 weights, which storage rows take with their halves swapped: a cache line of every source row at a
+/// time, so that neither side is visited twice.
 void copy_pairs(const SourceRow* rows, int64_t columns, int64_t first_k, int64_t pairs, int64_t width, uint32_t* to) {
   constexpr int64_t kPairs = 16;
   for (int64_t p = 0; p < pairs; p += kPairs) {
@@ -115,7 +115,7 @@ void copy_pairs(const SourceRow* rows, int64_t columns, int64_t first_k, int64_t
     for (int64_t c = 0; c < columns; ++c) {
       uint32_t line[kPairs];
       std::memcpy(line, static_cast<const uint16_t*>(rows[c].data) + first_k + 2 * p, static_cast<size_t>(count) * 4);
-      for (int64_t i = 0; i < count; ++i) to[(p + i) * width + c] = line[i];
+      for (int64_t i = 0; i < count; ++i) to[(p + i) * width + c] = std::rotl(line[i], 16);
     }
   }
 }
@@ -128,7 +128,7 @@ void copy_panel(const PanelView& view, const SourceRow* rows, int64_t columns, i
     to += length / 2 * view.width;
     if (length % 2 == 0) continue;
     for (int64_t c = 0; c < columns; ++c) {
-      to[c] = static_cast<const uint16_t*>(rows[c].data)[k_begin + begin + length - 1];
+      to[c] = uint32_t{static_cast<const uint16_t*>(rows[c].data)[k_begin + begin + length - 1]} << 16;
     }
     to += view.width;
   }

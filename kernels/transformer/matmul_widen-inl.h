@@ -30,7 +30,7 @@ template <bool kOdd>
 HWY_INLINE Vec Widen(hn::Vec<U32> pairs, const uint32_t* HWY_RESTRICT mask) {
   const U32 du;
   const F32 d;
-  if (kOdd) return hn::BitCast(d, hn::And(pairs, hn::Load(du, mask)));
+  if (!kOdd) return hn::BitCast(d, hn::And(pairs, hn::Load(du, mask)));
   return hn::BitCast(d, hn::ShiftLeft<16>(pairs));
 }
 

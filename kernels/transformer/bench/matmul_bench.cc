@@ -1,8 +1,9 @@
 // helios-matmul-bench: the matrix products alone, at the shapes of a layer, beside the machine's own limits.
 //
 // A round measures the limits and then, for each number of rows, goes through all matrices of several layers in the
-// order of a step, so that none is found in a cache. Medians over rounds: on a shared machine only figures of the same
-// minute compare. A build with HELIOS_BENCH_ONEDNN times that library too, in turn.
+// order of a step, so that none is found in a cache; with FP32 inputs, and with inputs that are BF16 values. Medians
+// over rounds: on a shared machine only figures of the same minute compare. A build with HELIOS_BENCH_ONEDNN times that
+// library too, in turn.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -89,22 +91,24 @@ class Layers {
     }
     scratch_ = store_.allocate(static_cast<size_t>(scratch));
     x_ = random_floats(kMaxRows * most_k);
+    for (const float x : x_) rounded_x_.push_back(round_to_bf16(x));
     out_.resize(static_cast<size_t>(kMaxRows * most_n));
   }
 
-  Times run(int64_t rows) {
+  Times run(int64_t rows, DType inputs) {
     Times times{};
     const auto count = static_cast<int32_t>(rows);
     for (size_t i = 0; i < matrices_.size(); ++i) {
       const PackedMatrix& w = matrices_[i];
       const auto start = Clock::now();
-      matmul({.x = x_.data(),
+      matmul({.x = inputs == DType::kBFloat16 ? rounded_x_.data() : x_.data(),
               .x_stride = w.k(),
               .w = &w,
               .out = out_.data(),
               .out_stride = w.n(),
               .num_rows = &count,
-              .max_rows = rows},
+              .max_rows = rows,
+              .x_rounded_to = inputs},
              scratch_.data(), pool_);
       times[i % kProducts.size()] += seconds_since(start);
     }
@@ -116,10 +120,10 @@ class Layers {
   HostStore store_;
   std::vector<PackedMatrix> matrices_;
   Memory scratch_;
-  std::vector<float> x_, out_;
+  std::vector<float> x_, rounded_x_, out_;
 };
 
-/// Seconds of all layers, both sides' threads asleep before each.
+/// Seconds of all layers, both sides' threads asleep before each. The peer's inputs are BF16, and so are ours.
 struct Turns {
   std::vector<double> ours, peers, ratio;
 };
@@ -129,7 +133,7 @@ void take_turns(Layers& layers, Peer& peer, int64_t rows, bool peer_first, Turns
   const auto time_ours = [&] {
     std::this_thread::sleep_for(kAsleep);
     double sum = 0;
-    for (const double seconds : layers.run(rows)) sum += seconds;
+    for (const double seconds : layers.run(rows, DType::kBFloat16)) sum += seconds;
     turns->ours.push_back(sum);
   };
   if (!peer_first) time_ours();
@@ -149,8 +153,8 @@ void measure_beside_peer(const bench::Flags& options, Layers& layers, Peer& peer
   }
   double weights = 0;
   for (const Product& p : kProducts) weights += static_cast<double>(p.n * p.k) * kLayers;
-  std::printf("\nin turn with %s\n%6s %15s %15s %14s\n", peer.name().c_str(), "rows", "Helios GFLOP/s", "its GFLOP/s",
-              "times as fast");
+  std::printf("\nin turn with %s, BF16 inputs\n%6s %15s %15s %14s\n", peer.name().c_str(), "rows", "Helios GFLOP/s",
+              "its GFLOP/s", "times as fast");
   for (size_t c = 0; c < turns.size(); ++c) {
     const double gflop = 2e-9 * weights * static_cast<double>(kRowCounts[c]);
     std::printf("%6lld %15.0f %15.0f %14.2f\n", static_cast<long long>(kRowCounts[c]), gflop / median(turns[c].ours),
@@ -171,12 +175,15 @@ void measure(const bench::Flags& options) {
   constexpr size_t kCounts = std::size(kRowCounts);
   std::vector<double> bandwidth, peak;
   std::array<std::array<std::vector<double>, kProducts.size() + 1>, kCounts> seconds;
-  for (int round = -1; round < options.rounds; ++round) {  // the first warms up
+  std::array<std::vector<double>, kCounts> rounded_seconds;  // of a layer with BF16 inputs
+  for (int round = -1; round < options.rounds; ++round) {    // the first warms up
     const MachineLimits limits = meter.measure(std::chrono::milliseconds(30));
     if (round >= 0) bandwidth.push_back(limits.read_gb_per_s), peak.push_back(limits.fma_gflop_per_s);
     for (size_t c = 0; c < kCounts; ++c) {
-      const Times times = layers.run(kRowCounts[c]);
+      const Times times = layers.run(kRowCounts[c], DType::kFloat32);
+      const Times rounded = layers.run(kRowCounts[c], DType::kBFloat16);
       if (round < 0) continue;
+      rounded_seconds[c].push_back(std::accumulate(rounded.begin(), rounded.end(), 0.0));
       double sum = 0;
       for (size_t p = 0; p < times.size(); ++p) seconds[c][p].push_back(times[p]), sum += times[p];
       seconds[c].back().push_back(sum);
@@ -184,7 +191,8 @@ void measure(const bench::Flags& options) {
   }
   const MachineLimits limits{.read_gb_per_s = median(bandwidth), .fma_gflop_per_s = median(peak)};
   std::printf(
-      "BF16 weights, FP32 activations, %d threads, medians of %d rounds; limits: %.1f GB/s read, %.0f GFLOP/s\n\n",
+      "BF16 weights, FP32 inputs (last row of each: BF16), %d threads, medians of %d rounds; limits: %.1f GB/s read, "
+      "%.0f GFLOP/s of FP32 FMA\n\n",
       options.threads, options.rounds, limits.read_gb_per_s, limits.fma_gflop_per_s);
   std::printf("%6s  %-8s %8s %10s %12s %10s\n", "rows", "product", "GB/s", "GFLOP/s", "of bandwidth", "of FMA");
   for (size_t c = 0; c < kCounts; ++c) {
@@ -195,6 +203,7 @@ void measure(const bench::Flags& options) {
       print_row(kRowCounts[c], kProducts[p].name, weights, median(seconds[c][p]), limits);
     }
     print_row(kRowCounts[c], "layer", all, median(seconds[c].back()), limits);
+    print_row(kRowCounts[c], "BF16 in", all, median(rounded_seconds[c]), limits);
   }
   std::vector<PeerProduct> products;
   for (const Product& p : kProducts) products.push_back({p.n, p.k});
@@ -203,8 +212,9 @@ void measure(const bench::Flags& options) {
 
 constexpr char kUsage[] =
     "helios-matmul-bench [--threads N] [--rounds N]\n"
-    "  Times a layer's four matrix products for 1 to 512 rows, beside the read bandwidth and FMA peak of this "
-    "machine; then, in turn, a library where the build asked for one (-DHELIOS_BENCH_ONEDNN=ON).\n"
+    "  Times a layer's four matrix products for 1 to 512 rows of FP32 and of BF16 inputs, beside the read bandwidth "
+    "and FMA peak of this machine; then, in turn, a library where the build asked for one "
+    "(-DHELIOS_BENCH_ONEDNN=ON).\n"
     "  --threads N   compute threads, 1 to 256 (default 1)\n"
     "  --rounds N    rounds that each median is taken over, 1 to 10000 (default 7)\n"
     "  --help        this text\n";

@@ -32,10 +32,19 @@ class OnlyTarget {
 
 bool fuses(int64_t target) { return (target & (HWY_SCALAR | HWY_EMU128 | HWY_SSSE3 | HWY_SSE4)) == 0; }
 
-/// `scale_columns` of 8-bit weights.
-std::vector<float> products(DType dtype, int64_t scale_columns, int64_t m, ThreadPool& pool) {
+/// Every third row is as it was, every third of sums that are partly subnormal, every third subnormal itself.
+std::vector<float> rounded_and_tiny(std::vector<float> x, int64_t k) {
+  constexpr float kScales[] = {1.0f, 0x1p-124f, 0x1p-129f};
+  for (size_t i = 0; i < x.size(); ++i) x[i] = round_to_bf16(x[i] * kScales[static_cast<int64_t>(i) / k % 3]);
+  return x;
+}
+
+/// `scale_columns` of 8-bit weights. `inputs`: what x is rounded to.
+std::vector<float> products(DType dtype, int64_t scale_columns, DType inputs, int64_t m, ThreadPool& pool) {
   const int64_t n = 70, k = 150;
-  const std::vector<float> weights = random_floats(n * k, 1), x = random_floats(m * k, 2), bias = random_floats(n, 3);
+  const std::vector<float> weights = random_floats(n * k, 1), bias = random_floats(n, 3);
+  std::vector<float> x = random_floats(m * k, 2);
+  if (inputs == DType::kBFloat16) x = rounded_and_tiny(std::move(x), k);
   WeightRows rows{weights.data(), DType::kFloat32, n, k};
   std::vector<uint8_t> codes;
   const std::vector<float> scales(static_cast<size_t>(n * 5), 0.02f);
@@ -48,7 +57,8 @@ std::vector<float> products(DType dtype, int64_t scale_columns, int64_t m, Threa
   const PackedMatrix w = PackedMatrix::pack(std::span(&rows, 1), 0, k, segments, dtype, store);  // for this target
   AlignedBuffer scratch(static_cast<size_t>(matmul_scratch_bytes(w, m, pool.num_threads())));
   std::vector<float> out(static_cast<size_t>(m * n));
-  matmul({x.data(), k, &w, bias.data(), out.data(), n, count_of(m), 0, m}, scratch.data(), pool);
+  const float* const added = inputs == DType::kFloat32 ? bias.data() : nullptr;  // nothing to hide small sums behind
+  matmul({x.data(), k, &w, added, out.data(), n, count_of(m), 0, m, inputs}, scratch.data(), pool);
   return out;
 }
 
@@ -129,8 +139,9 @@ std::vector<float> everything() {
                                              {DType::kInt8, 150},
                                              {DType::kFloat8E4M3, 150},
                                              {DType::kFloat8E4M3, 32}}) {
-    for (const int64_t m : {1, 2, 7, 60}) add(products(dtype, scale_columns, m, pool));
+    for (const int64_t m : {1, 2, 7, 60}) add(products(dtype, scale_columns, DType::kFloat32, m, pool));
   }
+  for (const int64_t m : {3, 7, 12, 60}) add(products(DType::kBFloat16, 0, DType::kBFloat16, m, pool));
   for (const int64_t m : {1, 7, 60}) expect_f16_is_exact(m, pool);
   add(row_operations(pool));
   for (const DType round : {DType::kBFloat16, DType::kFloat16}) {
