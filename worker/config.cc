@@ -252,7 +252,8 @@ std::string worker_help() {
   --dtype D                 auto, float32: exact products, FP32 activations; bfloat16, float16:
                             weights and matrix inputs rounded once (default auto)
   --kv-cache-dtype D        keys and values in float32, or bfloat16: half the memory, rounded once,
-                            tensor cores on cuda (default auto: bfloat16 with --dtype bfloat16)
+                            half of attention's products on cuda (default auto: bfloat16 with
+                            --dtype bfloat16)
   --tp-reduce HOW           canonical: partial sums in one order, the same bits at every world
                             size; fast: by NCCL, less traffic; only on cuda (default canonical)
   --threads-per-rank N      0: usable CPUs divided by the ranks of this host (default 0)

@@ -1,13 +1,17 @@
-// Paged attention on CUDA over a BF16 cache, on tensor cores; how the work is cut: attention_tiles.cuh.
+// Paged attention on CUDA, on tensor cores; how the work is cut: attention_tiles.cuh.
 //
-// The cache alone is BF16. A query and a softmax weight are FP32: each goes as three BF16 pieces whose sum it is
-// exactly, smallest first, into one FP32 accumulator, so that every product is the FP32 one's. (A query that was
-// rounded to BF16 is its first piece.) Softmax in FP32.
+// The tensor cores multiply BF16. An FP32 number goes as three BF16 pieces whose sum it is exactly (down to 2^-110 in
+// size; what is beyond BF16's largest, 3.39e38, is taken for infinite), one of a BF16 cache as itself. Piece i is at
+// most 2^-8i of the number, so of the nine products of two numbers' pieces the three behind 2^-16 add up to at most
+// 2^-24 of the whole, FP32's rounding of one product: they are left out. The other six, or all three over a BF16 cache,
+// are added over 16 neighbours from zero inside the tensor core, smallest first, since what it adds it cuts; such sums
+// of 16 are added in FP32, rounded. Softmax in FP32. So the distance to float64 is that of FP32 multiply-adds, which
+// round 16 times where this rounds once and cuts about twice.
 //
 // A warp takes 16 queries through its 32 positions without shared memory: which positions and columns a fragment's
-// indices stand for is free, so lane (g, t) of the warp loads 8 bytes of four neighbours at a time, keys 4g to 4g + 3
-// of four columns, values' columns 4g to 4g + 3 of four positions, and the scores that come out in a lane are the
-// weights that it has to bring. Bytes a (tile, KV head): 4 * head_dim * visible positions.
+// indices stand for is free, so lane (g, t) of the warp loads four neighbours at a time, keys 4g to 4g + 3 of four
+// columns, values' columns 4g to 4g + 3 of four positions, and the scores that come out in a lane are the weights that
+// it has to bring. Bytes a (tile, KV head): 8 * head_dim * visible positions, of a BF16 cache half.
 //
 // A query meets the same instructions in the same order wherever its row is and whatever the rows beside it (X1): a row
 // of a product does not read another row's, and unseen positions have weight zero. Zero times infinity or NaN would be
@@ -33,10 +37,10 @@ constexpr size_t tensor_shared_bytes(int groups, int head_dim, int q_heads) {
 }
 static_assert(tensor_shared_bytes(8, kMaxHeadDim, kMaxQueryHeads) <= kMaxSharedBytes);
 
-/// Two numbers' pieces, the smallest first; with the others in order they add up to them exactly.
+/// Two numbers' pieces, the largest first; they add up to them exactly.
 __device__ inline void split(float low, float high, uint32_t (&pieces)[kPieces]) {
 #pragma unroll
-  for (int p = kPieces - 1; p >= 0; --p) {
+  for (int p = 0; p < kPieces; ++p) {
     pieces[p] = pack_bf16(low, high);
     low -= __uint_as_float(pieces[p] << 16);
     high -= __uint_as_float(pieces[p] & 0xffff0000u);
@@ -61,28 +65,87 @@ __device__ inline void load_fragments(const AttentionArgs& a, int64_t row, int b
   __syncthreads();
 }
 
-/// Four neighbours of each of four lines, as fragments b0 and b1 of four products: product n has neighbour n.
-struct Lines {
-  Chunk<uint16_t, 4> at[4];
-  __device__ uint32_t word(int n, int half) const {
-    return at[2 * half].at[n] | static_cast<uint32_t>(at[2 * half + 1].at[n]) << 16;
+/// A number of the cache: its pieces, and whether they are finite.
+template <class T>
+struct Cached;
+template <>
+struct Cached<uint16_t> {
+  static constexpr int kPieces = 1;
+  __device__ static bool is_finite(uint16_t x) { return (x & 0x7f80u) != 0x7f80u; }
+  __device__ static void split(uint16_t low, uint16_t high, uint32_t (&pieces)[1]) {
+    pieces[0] = low | static_cast<uint32_t>(high) << 16;
+  }
+};
+template <>
+struct Cached<float> {
+  static constexpr int kPieces = attention::kPieces;
+  __device__ static bool is_finite(float x) { return (__float_as_uint(x) & 0x7fffffffu) < 0x7f7f8000u; }
+  __device__ static void split(float low, float high, uint32_t (&pieces)[kPieces]) {
+    attention::split(low, high, pieces);
   }
 };
 
+/// Four neighbours of each of four lines, as the right side of four products: product n has neighbour n.
+template <class T>
+struct Lines {
+  Chunk<T, 4> at[4];
+};
+
+/// sums[n] += left * (neighbour n of the lines), a step. `whole`: the left side is its first piece.
+template <class T>
+__device__ inline void add_products(const uint32_t (&left)[kPieces][4], const Lines<T>& lines, bool whole,
+                                    float (&sums)[4][4]) {
+  constexpr int kRight = Cached<T>::kPieces;
+  uint32_t right[4][2][kRight];  // fragments b0 and b1
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      Cached<T>::split(lines.at[2 * half].at[n], lines.at[2 * half + 1].at[n], right[n][half]);
+    }
+  }
+  float step[4][4];
+#pragma unroll
+  for (int behind = kPieces - 1; behind >= 0; --behind) {  // by so many times 2^-8
+#pragma unroll
+    for (int l = behind; l >= 0; --l) {
+      const int r = behind - l;
+      if (r >= kRight || (whole && l > 0 && l < kPieces - 1)) continue;
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        if (l < kPieces - 1) {
+          multiply_add_bf16(step[n], left[l], right[n][0][r], right[n][1][r]);
+        } else if (!whole) {
+          multiply_bf16(step[n], left[l], right[n][0][r], right[n][1][r]);
+        } else {
+          for (float& sum : step[n]) sum = 0.0f;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sums[n][c] += step[n][c];
+  }
+}
+
 /// Elements [column, column + 4) of a line of `width`; zeros behind its end, or all where not `read`.
-__device__ inline Chunk<uint16_t, 4> load_four(const uint16_t* line, int column, int width, bool read) {
-  Chunk<uint16_t, 4> four = {};
+template <class T>
+__device__ inline Chunk<T, 4> load_four(const T* line, int column, int width, bool read) {
+  Chunk<T, 4> four = {};
   if (!read || column >= width) return four;
   if (width % 4 == 0) return load_chunk<4>(line + column);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) four.at[i] = column + i < width ? line[column + i] : uint16_t{0};
+  for (int i = 0; i < 4; ++i) four.at[i] = column + i < width ? line[column + i] : T{0};
   return four;
 }
 
 /// Positions 8t + 4 * step to 8t + 4 * step + 3 of a block's values, as far as they lie in [begin, end).
-__device__ inline Lines load_values(const uint16_t* values, int dim, int group, int step, int begin, int end) {
+template <class T>
+__device__ inline Lines<T> load_values(const T* values, int dim, int group, int step, int begin, int end) {
   const int lane = threadIdx.x % kWarpSize, first = lane % 4 * 8 + step * 4, column = group * kGroup + lane / 4 * 4;
-  Lines lines;
+  Lines<T> lines;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int j = first + i;
@@ -91,13 +154,12 @@ __device__ inline Lines load_values(const uint16_t* values, int dim, int group, 
   return lines;
 }
 
-__device__ inline bool is_finite(uint16_t bf16) { return (bf16 & 0x7f80u) != 0x7f80u; }
-
-__device__ inline void keep_finite(Lines& lines) {
+template <class T>
+__device__ inline void keep_finite(Lines<T>& lines) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
-    for (int n = 0; n < 4; ++n) lines.at[i].at[n] = is_finite(lines.at[i].at[n]) ? lines.at[i].at[n] : uint16_t{0};
+    for (int n = 0; n < 4; ++n) lines.at[i].at[n] = Cached<T>::is_finite(lines.at[i].at[n]) ? lines.at[i].at[n] : T{0};
   }
 }
 
@@ -109,27 +171,40 @@ struct LaneQuery {
       : index(threadIdx.x % kWarpSize / 4 + upper * 8), row(shared.query_row[index]), live(index < count) {}
 };
 
+/// Columns 4t to 4t + 3 of a step of a block's keys, positions 4g to 4g + 3; zeros behind the last column.
+template <class T>
+__device__ inline Lines<T> load_keys(const T* keys, int dim, int step, bool read) {
+  const int lane = threadIdx.x % kWarpSize, column = step * kStep + lane % 4 * 4;
+  Lines<T> lines;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    lines.at[i] =
+        load_four(keys + (column + i) * kKvBlockSize, lane / 4 * 4, kKvBlockSize, read && column + i < dim);
+  }
+  return lines;
+}
+
 /// scores[n][c]: of positions 8t + (c % 2) * 4 + n of the warp's KV block, and query g + (c / 2) * 8; unscaled.
-__device__ inline void score_block(const AttentionArgs& a, const uint16_t* keys, int begin, int end,
-                                   const Shared& shared, float (&scores)[4][4]) {
+template <class T>
+__device__ inline void score_block(const AttentionArgs& a, const T* keys, int begin, int end, const Shared& shared,
+                                   float (&scores)[4][4]) {
   const int lane = threadIdx.x % kWarpSize, dim = a.shape.head_dim, first = lane / 4 * 4;
   const uint32_t* words = reinterpret_cast<const uint32_t*>(shared.queries);
   const bool read = first < end && first + 4 > begin;  // what of the four nobody sees, no score is made of
-#pragma unroll 2
+  const bool whole = a.round_to == DType::kBFloat16;   // the queries' other pieces are zeros
+  Lines<T> next = load_keys(keys, dim, 0, read);
+#pragma unroll 1
   for (int step = 0; step < steps_of(dim); ++step) {
-    const int column = step * kStep + lane % 4 * 4;
-    Lines lines;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      lines.at[i] = load_four(keys + (column + i) * kKvBlockSize, first, kKvBlockSize, read && column + i < dim);
-    }
+    const Lines<T> lines = next;
+    next = load_keys(keys, dim, step + 1, read);  // on their way while these are multiplied
+    uint32_t query[kPieces][4];
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      if (a.round_to == DType::kBFloat16 && p < kPieces - 1) continue;  // zeros
-      const Chunk<uint32_t, 4> query = load_chunk<4>(words + ((step * kPieces + p) * kWarpSize + lane) * 4);
+      const Chunk<uint32_t, 4> piece = load_chunk<4>(words + ((step * kPieces + p) * kWarpSize + lane) * 4);
 #pragma unroll
-      for (int n = 0; n < 4; ++n) multiply_add_bf16(scores[n], query.at, lines.word(n, 0), lines.word(n, 1));
+      for (int w = 0; w < 4; ++w) query[p][w] = piece.at[w];
     }
+    add_products(query, lines, whole, scores);
   }
 }
 
@@ -171,42 +246,43 @@ __device__ inline void weigh_block(const AttentionArgs& a, int index, int32_t po
 
 /// sums += weights * values over positions [begin, end) of the warp's KV block; `finite`: without values that are not.
 /// sums[n][c] of a group: its column 8t + (c % 2) * 4 + n, query g + (c / 2) * 8.
-template <int kGroups>
-__device__ void add_values(const uint16_t* values, int dim, int begin, int end, bool finite,
-                           const float (&weights)[4][4], float (&sums)[kGroups][4][4]) {
+template <class T, int kGroups>
+__device__ void add_values(const T* values, int dim, int begin, int end, bool finite, const float (&weights)[4][4],
+                           float (&sums)[kGroups][4][4]) {
 #pragma unroll
   for (int step = 0; step < 2; ++step) {
-    uint32_t pieces[4][kPieces];  // of the words of a fragment
+    uint32_t left[kPieces][4];
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       const int n = w / 2 * 2, c = step + w % 2 * 2;
-      split(weights[n][c], weights[n + 1][c], pieces[w]);
+      uint32_t pieces[kPieces];
+      split(weights[n][c], weights[n + 1][c], pieces);
+#pragma unroll
+      for (int p = 0; p < kPieces; ++p) left[p][w] = pieces[p];
     }
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
       if (group * kGroup >= dim) break;
-      Lines lines = load_values(values, dim, group, step, begin, end);
+      Lines<T> lines = load_values(values, dim, group, step, begin, end);
       if (finite) keep_finite(lines);
-#pragma unroll
-      for (int p = 0; p < kPieces; ++p) {
-        const uint32_t a[4] = {pieces[0][p], pieces[1][p], pieces[2][p], pieces[3][p]};
-#pragma unroll
-        for (int n = 0; n < 4; ++n) multiply_add_bf16(sums[group][n], a, lines.word(n, 0), lines.word(n, 1));
-      }
+      add_products(left, lines, false, sums[group]);
     }
   }
 }
 
 /// Whether the values in [begin, end) are finite. The same for every lane.
-__device__ inline bool all_finite(const uint16_t* values, int dim, int begin, int end) {
+template <class T>
+__device__ inline bool all_finite(const T* values, int dim, int begin, int end) {
   bool finite = true;
-  for (int i = begin * dim + threadIdx.x % kWarpSize; i < end * dim; i += kWarpSize) finite &= is_finite(values[i]);
+  for (int i = begin * dim + threadIdx.x % kWarpSize; i < end * dim; i += kWarpSize) {
+    finite &= Cached<T>::is_finite(values[i]);
+  }
   return __all_sync(~0u, finite);
 }
 
 /// NaN to the sums of queries that see a value of their column which is not finite.
-template <int kGroups>
-__device__ void spoil_sums(const AttentionArgs& a, const uint16_t* values, int index, int32_t position, int count,
+template <class T, int kGroups>
+__device__ void spoil_sums(const AttentionArgs& a, const T* values, int index, int32_t position, int count,
                            const Shared& shared, float (&sums)[kGroups][4][4]) {
   const int lane = threadIdx.x % kWarpSize, dim = a.shape.head_dim;
   const Sight low(a.shape, position + LaneQuery(0, count, shared).row);
@@ -220,7 +296,7 @@ __device__ void spoil_sums(const AttentionArgs& a, const uint16_t* values, int i
       const int column = group * kGroup + lane % 4 * 8;
       unsigned found = 0;
       for (int i = 0; i < 8 && (seen[0] || seen[1]); ++i) {
-        if (column + i < dim && !is_finite(values[j * dim + column + i])) found |= 1u << i;
+        if (column + i < dim && !Cached<T>::is_finite(values[j * dim + column + i])) found |= 1u << i;
       }
       for (int upper = 0; upper < 2; ++upper) spoilt[upper] |= seen[upper] ? found : 0u;
     }
@@ -265,7 +341,7 @@ __device__ void add_warps(const AttentionArgs& a, const Partitions& pass, int pa
 }
 
 // Sums of 256 columns take 128 registers: one block of them fits a multiprocessor, two of the others.
-template <int kGroups>
+template <class T, int kGroups>
 __global__ void __launch_bounds__(kThreads, kGroups > 4 ? 1 : 2) tensor_attention_kernel(AttentionArgs a,
                                                                                          Partitions pass) {
   SIMT_DYN_SHARED(float, memory);
@@ -287,9 +363,9 @@ __global__ void __launch_bounds__(kThreads, kGroups > 4 ? 1 : 2) tensor_attentio
       float sums[kGroups][4][4] = {};
       if (begin < end) {
         const int64_t base = (int64_t{tile.table[index]} * a.shape.kv_heads + kv) * dim * kKvBlockSize;
-        const uint16_t* values = static_cast<const uint16_t*>(a.cache.values) + base;
+        const T* values = static_cast<const T*>(a.cache.values) + base;
         float weights[4][4] = {};
-        score_block(a, static_cast<const uint16_t*>(a.cache.keys) + base, begin, end, shared, weights);
+        score_block(a, static_cast<const T*>(a.cache.keys) + base, begin, end, shared, weights);
         weigh_block(a, index, tile.position, count, shared, weights);
         const bool all_see_all = latest.begin(index) == begin && earliest.end(index) == end;
         const bool spoils = !all_see_all && !all_finite(values, dim, begin, end);
@@ -304,22 +380,28 @@ __global__ void __launch_bounds__(kThreads, kGroups > 4 ? 1 : 2) tensor_attentio
   }
 }
 
-template <int kGroups>
-void launch_tensor(const AttentionArgs& args, float* scratch, simt::Stream stream) {
+template <class T, int kGroups>
+void launch_attention(const AttentionArgs& args, float* scratch, simt::Stream stream) {
   const size_t shared = tensor_shared_bytes(kGroups, args.shape.head_dim, args.shape.q_heads);
   for_each_pass(args, scratch, kQueries, stream, [&](dim3 grid, const Partitions& pass) {
-    simt::launch(tensor_attention_kernel<kGroups>, grid, dim3(kThreads), shared, stream, args, pass);
+    simt::launch(tensor_attention_kernel<T, kGroups>, grid, dim3(kThreads), shared, stream, args, pass);
   });
+}
+
+template <class T>
+void attend_over(const AttentionArgs& args, float* scratch, simt::Stream stream) {
+  const int dim = args.shape.head_dim;
+  if (dim <= 32) return launch_attention<T, 1>(args, scratch, stream);
+  if (dim <= 64) return launch_attention<T, 2>(args, scratch, stream);
+  if (dim <= 128) return launch_attention<T, 4>(args, scratch, stream);
+  launch_attention<T, 8>(args, scratch, stream);
 }
 
 }  // namespace
 
-void attend_bf16(const AttentionArgs& args, float* scratch, simt::Stream stream) {
-  const int dim = args.shape.head_dim;
-  if (dim <= 32) return launch_tensor<1>(args, scratch, stream);
-  if (dim <= 64) return launch_tensor<2>(args, scratch, stream);
-  if (dim <= 128) return launch_tensor<4>(args, scratch, stream);
-  launch_tensor<8>(args, scratch, stream);
+void attend(const AttentionArgs& args, float* scratch, simt::Stream stream) {
+  if (args.cache.dtype == DType::kBFloat16) return attend_over<uint16_t>(args, scratch, stream);
+  attend_over<float>(args, scratch, stream);
 }
 
 }  // namespace helios::attention

@@ -261,7 +261,7 @@ void for_each_pass(const AttentionArgs& args, float* scratch, int queries, simt:
   }
 }
 
-/// On tensor cores, over a BF16 cache.
-void attend_bf16(const AttentionArgs& args, float* scratch, simt::Stream stream);
+/// On tensor cores.
+void attend(const AttentionArgs& args, float* scratch, simt::Stream stream);
 
 }  // namespace helios::attention

@@ -224,7 +224,7 @@ struct Setting {
 };
 constexpr Setting kSettings[] = {
     {"", ComputeDtype::kAuto, KvCacheDtype::kFloat32, true, true},
-    {", BF16 cache", ComputeDtype::kAuto, KvCacheDtype::kBFloat16, true, false},  // attention by tensor cores
+    {", BF16 cache", ComputeDtype::kAuto, KvCacheDtype::kBFloat16, true, false},
     {", BF16 inputs and cache", ComputeDtype::kBFloat16, KvCacheDtype::kBFloat16, true, false},
     {", F16 inputs, BF16 cache", ComputeDtype::kFloat16, KvCacheDtype::kBFloat16, true, false},
 };
