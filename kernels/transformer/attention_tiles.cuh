@@ -3,10 +3,11 @@
 //
 // One block a (tile of rows, KV head, split): the query heads that share the KV head, of the rows of one slot whose
 // positions lie in one aligned group, go through its keys and values together; splits take every n-th partition, so
-// that one long sequence fills the device. Each of a partition's eight KV blocks has a warp, which starts from nothing;
-// the block adds its warps' results in ascending order, and a second kernel the partitions in ascending order. So the
-// order of operations depends on a row's position alone, in decode and prefill, whatever the tile, the splits and the
-// batch (X1).
+// that one long sequence fills the device. A block looks for tiles at one row, of large steps at a few.
+//
+// Each of a partition's eight KV blocks has a warp, which starts from nothing; the block adds its warps' results in
+// ascending order, and a second kernel the partitions in ascending order. So the order of operations depends on a row's
+// position alone, in decode and prefill, whatever the tile, the splits and the batch (X1).
 #pragma once
 
 #include <algorithm>
@@ -33,6 +34,8 @@ struct Partitions {
   float* masses = nullptr;             // [..] sums of e^(score - max)
   int64_t first_row = 0, end_row = 0;  // of this pass
   int32_t tile_rows = 1;
+  int32_t rows_a_block = 1;                // in which the tiles begin that a block takes
+  int32_t above = 0, up_to = 0x7fffffff;   // queries of the tiles that a launch takes: in (above, up_to]
 };
 
 /// What a row sees.
@@ -199,14 +202,14 @@ __device__ void add_and_write(const AttentionArgs& a, const Partitions& pass, in
   }
 }
 
-/// What a block of the grid of a pass has to do: its tile of rows of one slot; nothing where count is 0.
+/// A block's work at a row: the tile of rows of one slot that begins there; nothing where count is 0.
 struct Tile {
   int64_t row;
   int32_t position = 0;                // of the first row; the others follow
   int count = 0;                       // of rows
   int first_part = 0, last_part = 0;   // partitions that the tile sees
   const int32_t* table = nullptr;      // the slot's KV blocks
-  __device__ Tile(const AttentionArgs& a, const Partitions& pass) : row(pass.first_row + blockIdx.x) {
+  __device__ Tile(const AttentionArgs& a, const Partitions& pass, int64_t at) : row(at) {
     const int64_t end_row = min(pass.end_row, int64_t{*a.rows.num_rows});
     if (row >= end_row) return;
     position = a.rows.positions[row];
@@ -223,6 +226,7 @@ struct Tile {
 
 // Host.
 inline constexpr int64_t kBlocksWanted = 4096;               // of a grid: enough to fill a device, cheap to leave empty
+inline constexpr int64_t kBlocksToFill = 1024;               // a grid of more has blocks look at several rows each
 inline constexpr int64_t kMaxStateBytes = int64_t{1} << 28;  // of partitions' results; more rows take more passes
 
 inline int64_t state_bytes_a_row(const AttentionShape& s, int64_t partitions) {
@@ -247,15 +251,18 @@ void for_each_pass(const AttentionArgs& args, float* scratch, int queries, simt:
   const AttentionShape& s = args.shape;
   const int64_t partitions = partitions_of(args.rows), step = rows_a_pass(s, args.rows);
   const int64_t states = step * s.q_heads * partitions;
-  const int64_t splits = std::clamp<int64_t>(kBlocksWanted / (step * s.kv_heads), 1, partitions);
   const int group = (s.q_heads + s.kv_heads - 1) / s.kv_heads;
   Partitions pass{static_cast<int32_t>(partitions), scratch, scratch + states * s.head_dim,
                   scratch + states * (s.head_dim + 1)};
   pass.tile_rows = std::max(queries / group, 1);
+  const int64_t rows_a_block = std::clamp<int64_t>(step * s.kv_heads / kBlocksToFill, 1, pass.tile_rows);
+  pass.rows_a_block = static_cast<int32_t>(rows_a_block);
+  const int64_t blocks = (step + rows_a_block - 1) / rows_a_block * s.kv_heads;
+  const int64_t splits = std::clamp<int64_t>(kBlocksWanted / blocks, 1, partitions);
   for (int64_t first = 0; first < args.rows.max_rows; first += step) {
     pass.first_row = first, pass.end_row = std::min(first + step, args.rows.max_rows);
-    launch(dim3(static_cast<unsigned>(pass.end_row - first), static_cast<unsigned>(s.kv_heads),
-                static_cast<unsigned>(splits)),
+    launch(dim3(static_cast<unsigned>((pass.end_row - first + rows_a_block - 1) / rows_a_block),
+                static_cast<unsigned>(s.kv_heads), static_cast<unsigned>(splits)),
            pass);
     merge_partitions(args, pass, stream);
   }

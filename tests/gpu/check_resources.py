@@ -11,7 +11,7 @@ import sys
 THREADS = 256  # of the largest block
 REGISTERS = 65536  # of an SM of sm_80, sm_90, sm_100 and sm_120, given out by 8 a thread
 DEFAULT_SHARED = 48 << 10  # of a block that asks for no more, static and dynamic together; an SM has 100 KB at least
-DYNAMIC = {"tensor_attention_kernel": 46 << 10, "merge_partitions_kernel": 48 << 10}  # the most that a launch asks for
+DYNAMIC = {"tensor_attention_kernel": 48 << 10, "merge_partitions_kernel": 48 << 10}  # the most that a launch asks for
 STACK = 1 << 10  # bytes a thread; more is a kernel that keeps in memory what belongs in registers
 
 

@@ -29,7 +29,8 @@ enum class ComputeDtype { kAuto, kFloat32, kBFloat16, kFloat16 };
 
 /// What keys and values are stored as. kAuto: BF16 with ComputeDtype::kBFloat16, which rounds them anyway, else FP32
 /// (with kFloat16 too: no cache is F16, and BF16 would round what F16 holds).
-/// kBFloat16: rounded where they are stored, and nowhere else; half the memory, and half of attention's products on a GPU.
+/// kBFloat16: rounded where they are stored, and nowhere else; half the memory, and on a GPU half of attention's
+/// products.
 enum class KvCacheDtype { kAuto, kFloat32, kBFloat16 };
 
 /// How partial sums of the ranks are added. kCanonical: gathered and added as one tree of eight segments, the same bits

@@ -321,8 +321,8 @@ TEST(PagedAttention, X1_ALargePrefillGivesTheBitsOfDecode) {
   }
 }
 
-// What --dtype bfloat16 stores is BF16 already: half the cache then costs nothing. On a GPU the pieces that an FP32 cache
-// has beside it are zeros.
+// What --dtype bfloat16 stores is BF16 already: half the cache then costs nothing. On a GPU an FP32 cache's other pieces
+// are zeros.
 TEST(PagedAttention, ABf16CacheOfRoundedRowsIsTheFp32One) {
   ThreadPool pool(2);
   for (const Geometry& geometry : testing::cases_for_device(geometries(), 3)) {
@@ -427,10 +427,10 @@ class FilledCache {
 // of several partitions; a row's bits are its own whatever the rows beside it and the graph that it is in.
 TEST(PagedAttention, X1_LongContextsOfEveryHeadSizeMeetFloat64) {
   ThreadPool pool(2);
-  const std::vector<Geometry> geometries = {grouped(4, 2, 128),
+  const std::vector<Geometry> geometries = {grouped(6, 1, 128),
                                             grouped(2, 2, 256),
                                             grouped(8, 1, 64),
-                                            grouped(4, 1, 100),
+                                            grouped(6, 1, 100),
                                             grouped(1, 1, 192),
                                             grouped(20, 1, 16),
                                             Geometry{5, 2, 32, {0, 1, 1, 0, 1}}};
@@ -447,7 +447,8 @@ TEST(PagedAttention, X1_LongContextsOfEveryHeadSizeMeetFloat64) {
         ASSERT_NEAR(out[i], expected[i], kAttentionTolerance) << "head_dim " << geometry.head_dim << " at " << i;
       }
       const auto bits = bits_of(out.data(), static_cast<int64_t>(out.size()));
-      const std::vector<float> larger_graph = cache.attend(positions, window, 100);
+      // Tiles of more queries; and with thousands of rows, several rows for a block to look at.
+      const std::vector<float> larger_graph = cache.attend(positions, window, geometry.head_dim == 64 ? 4096 : 100);
       ASSERT_EQ(bits_of(larger_graph.data(), static_cast<int64_t>(out.size())), bits) << geometry.head_dim;
       for (const int64_t r : {0, 2, 6}) {
         const std::vector<float> alone = cache.attend({positions[static_cast<size_t>(r)]}, window, 1);
