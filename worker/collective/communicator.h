@@ -47,6 +47,11 @@ class Communicator {
   /// adds_rows(). Throws CollectiveError.
   virtual void add_rows(const float* in, float* out, size_t row_words, int64_t max_rows);
 
+  /// Whether the group still stands, for one whose captured exchanges run without a call of this rank: what breaks
+  /// there nobody is told. Never waits. Throws CollectiveError, and leaves the abort to whoever reports it: that makes
+  /// the step in flight end, with numbers that nobody may take.
+  virtual void check_group() {}
+
   /// Returns when every rank has come. Throws CollectiveError.
   virtual void barrier() = 0;
 

@@ -27,6 +27,9 @@ std::string words_of(ncclResult_t result) {
   const bool more = detail && *detail && result != ncclInProgress;
   return fmt::format("{}{}{}", ncclGetErrorString(result), more ? ": " : "", more ? detail : "");
 }
+std::string cannot(const char* what, ncclResult_t result) {
+  return fmt::format("NCCL cannot {}: {}", what, words_of(result));
+}
 
 /// The library's communicator. The rank's thread calls it and another may abort it, so every call is made under a lock,
 /// and none after the abort. Ending it waits in the library, for the device and for the graphs that captured it to be
@@ -53,16 +56,19 @@ class NcclHandle {
   void settle(const char* what, const Call& call) {
     const auto deadline = Clock::now() + timeout_;
     for (ncclResult_t result = locked(what, call); result != ncclSuccess; result = state(what)) {
-      if (result != ncclInProgress) fail(fmt::format("NCCL cannot {}: {}", what, words_of(result)));
+      if (result != ncclInProgress) fail(cannot(what, result));
       wait(what, deadline);
     }
+  }
+  /// Throws what the library's own threads found, and does not abort.
+  void check(const char* what) {
+    const ncclResult_t result = state(what);
+    if (result != ncclSuccess && result != ncclInProgress) throw CollectiveError(cannot(what, result));
   }
   /// A turn of a wait for the device.
   void wait_for_device(const char* what, Clock::time_point deadline) {
     const ncclResult_t result = state(what);
-    if (result != ncclSuccess && result != ncclInProgress) {
-      fail(fmt::format("NCCL cannot {}: {}", what, words_of(result)));
-    }
+    if (result != ncclSuccess && result != ncclInProgress) fail(cannot(what, result));
     wait(what, deadline);
   }
   Clock::time_point deadline() const { return Clock::now() + timeout_; }
@@ -155,6 +161,8 @@ class NcclCommunicator final : public Communicator {
       return ncclAllReduce(in, out, count, ncclFloat32, ncclSum, *communicator, stream_);
     });
   }
+
+  void check_group() override { handle_.check("finish the exchanges of the steps in flight (ncclCommGetAsyncError)"); }
 
   void barrier() override {
     constexpr const char* kWhat = "meet at a barrier";

@@ -2,8 +2,9 @@
 //
 // Spans are device memory. all_gather() enqueues and returns; whoever waits for the stream's event sees the result. The
 // communicator is non-blocking: every wait of its own polls for an asynchronous error and has a time limit, and aborts
-// before it throws. abort() makes the device's kernels leave and returns; the library's own end of it waits for the
-// graphs that captured the communicator, on a thread of its own. Destroy those graphs before the communicator.
+// before it throws. check_group() asks for one that befell the exchanges of replayed graphs, and aborts nothing.
+// abort() makes the device's kernels leave and returns; the library's own end of it waits for the graphs that captured
+// the communicator, on a thread of its own. Destroy those graphs before the communicator.
 // Thread: rank, except abort().
 #pragma once
 

@@ -15,23 +15,30 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kIdleTurn = 100ms;
-constexpr auto kCountersInterval = 250ms;
+constexpr auto kLookInterval = 200ms;
 
 }  // namespace
 
-RankLoop::RankLoop(Executor& executor, Rank rank, uint32_t incarnation, CoordinatorLink& link, RankVitals& vitals)
-    : executor_(executor), rank_(rank), incarnation_(incarnation), link_(link), vitals_(vitals) {}
+RankLoop::RankLoop(Executor& executor, Communicator& group, uint32_t incarnation, CoordinatorLink& link,
+                   RankVitals& vitals)
+    : executor_(executor),
+      group_(group),
+      rank_(group.rank()),
+      incarnation_(incarnation),
+      link_(link),
+      vitals_(vitals) {}
 
 std::string RankLoop::out_of_step(const Submission& submission) const {
   if (submission.sequence.value == last_.value + 1) return {};
   return fmt::format("sequence gap: submission {} after {}", submission.sequence.value, last_.value);
 }
 
-void RankLoop::publish_counters() {
+void RankLoop::look_round() {
   const auto now = RankVitals::Clock::now();
-  if (now < next_counters_) return;
-  next_counters_ = now + kCountersInterval;
+  if (now < next_look_) return;
+  next_look_ = now + kLookInterval;
   vitals_.publish_counters(executor_.counters());
+  group_.check_group();
 }
 
 void RankLoop::run() {
@@ -40,7 +47,7 @@ void RankLoop::run() {
       [this](const std::string& what) { link_.report_fault(what); });
   try {
     while (true) {
-      publish_counters();
+      look_round();
       const bool leaving = link_.leave().reason != LeaveReason::kNone;  // asked first: what came before is still there
       const std::optional<Submission> submission = link_.next_submission(kIdleTurn);
       if (!submission && leaving) break;

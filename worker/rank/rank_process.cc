@@ -81,7 +81,8 @@ void serve(const Hello& hello, std::chrono::milliseconds timeout, const PrepareC
   PreparedCore core;  // before `attached`: the link lets go of its group before it is destroyed
   Attached attached(link, *communicator);
   core = load(prepare, *communicator, link, vitals);
-  if (core.device_group) attached.change_to(*core.device_group);
+  Communicator& group = core.device_group ? *core.device_group : *communicator;
+  attached.change_to(group);
   Executor& executor = *core.executor;
   vitals.publish_counters(executor.counters());
   link.send(Ready{welcome->incarnation, executor.manifest()});
@@ -89,7 +90,7 @@ void serve(const Hello& hello, std::chrono::milliseconds timeout, const PrepareC
   log_memory(hello.rank, executor.manifest());
   log_info("rank_ready", "rank={} incarnation={} resident_mib={}", hello.rank.value, welcome->incarnation,
            resident_bytes() >> 20);
-  RankLoop(executor, hello.rank, welcome->incarnation, link, vitals).run();
+  RankLoop(executor, group, welcome->incarnation, link, vitals).run();
   vitals.publish_counters(executor.counters());
 }
 

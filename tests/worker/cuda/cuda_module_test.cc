@@ -134,6 +134,19 @@ TEST_F(CudaModule, AnErrorOfTheNetworkAbortsAndIsToldInTheLibrarysWords) {
   EXPECT_EQ(error_of([&] { group->barrier(); }), "cannot meet at a barrier: the group is gone: " + said);
 }
 
+TEST_F(CudaModule, WhoChecksTheGroupIsToldAndItIsNotAbortedYet) {
+  const auto group = join();
+  group->check_group();
+  scripted_cuda().result = ncclInProgress;
+  group->check_group();
+  scripted_cuda().result = ncclSystemError;
+  scripted_cuda().words = "no route to host";
+  const std::string said = "NCCL cannot finish the exchanges of the steps in flight (ncclCommGetAsyncError): "
+                           "an error of NCCL: no route to host";
+  EXPECT_EQ(error_of([&] { group->check_group(); }), said);
+  EXPECT_EQ(error_of([&] { group->check_group(); }), said) << "the group was not left standing";
+}
+
 TEST_F(CudaModule, ABarrierHasATimeLimit) {
   const auto group = join(50ms);
   scripted_cuda().device_done = false;

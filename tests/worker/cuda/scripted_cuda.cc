@@ -165,6 +165,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int, ncclUniqueId,
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
   auto& s = scripted_cuda();
   std::lock_guard lock(s.mutex);
+  ++s.asked;
   s.after_end += s.ended;
   *state = helios::testing::g_pending > 0 && --helios::testing::g_pending > 0 ? ncclInProgress : s.result;
   return ncclSuccess;

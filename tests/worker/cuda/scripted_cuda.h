@@ -28,6 +28,7 @@ struct ScriptedCuda {
   int questions = 0;
   ncclResult_t result = ncclSuccess;
   std::string words;  // of its last error
+  int asked = 0;      // ncclCommGetAsyncError
   bool destroy_hangs = false;
   bool ended = false;   // destroyed or aborted
   int after_end = 0;    // calls with an ended communicator
