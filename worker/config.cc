@@ -173,16 +173,19 @@ Status take_choices(const Flags& flags, WorkerConfig* config) {
   return Ok{};
 }
 
-/// How many compute threads, and which CPUs they are held to.
-Status take_cpus(const Flags& flags, int local_size, WorkerConfig* config) {
+/// How many compute threads, and which CPUs they are held to: a share of those that this process may use, or all of
+/// them where the launcher gave each rank its own.
+Status take_cpus(const Flags& flags, const LaunchPlace& place, WorkerConfig* config) {
   const std::vector<HostCpu> host = host_cpus(allowed_cpus());
   const std::string how = flags.cpu_bind.value_or("none");
   const bool listed = how != "none" && how != "auto";
-  const int share = std::max(1, static_cast<int>(host.size()) / std::max(1, local_size));
+  const bool alone = place.own_cpus && !listed;
+  const int sharers = alone ? 1 : place.local_size;
+  const int share = std::max(1, static_cast<int>(host.size()) / std::max(1, sharers));
   int threads = 0;
   if (Status given = take_number("threads-per-rank", flags.threads, 0, 1024, &threads); !given.ok()) return given;
   if (threads == 0 && !listed) threads = share;
-  Result<CpuBinding> cpus = bind_rank(how, config->local_rank, local_size, threads, host);
+  Result<CpuBinding> cpus = bind_rank(how, alone ? 0 : config->local_rank, sharers, threads, host);
   if (!cpus.ok()) return invalid("--cpu-bind: " + cpus.error().message);
   config->cpus = *std::move(cpus);
   config->core.num_threads = threads > 0 ? threads : static_cast<int>(config->cpus.cpus.size());
@@ -218,7 +221,7 @@ Status take_place(const Flags& flags, const GetEnv& getenv, WorkerConfig* config
   Result<std::optional<ClusterKey>> key = cluster_key_for(config->coordinator, getenv(kClusterKeyVariable));
   if (!key.ok()) return key.error();
   config->cluster_key = *std::move(key);
-  return take_cpus(flags, place->local_size, config);
+  return take_cpus(flags, *place, config);
 }
 
 }  // namespace
@@ -256,9 +259,10 @@ std::string worker_help() {
                             --dtype bfloat16)
   --tp-reduce HOW           canonical: partial sums in one order, the same bits at every world
                             size; fast: by NCCL, less traffic; only on cuda (default canonical)
-  --threads-per-rank N      0: usable CPUs divided by the ranks of this host (default 0)
-  --cpu-bind HOW            none; auto: this rank's share of the usable CPUs, by NUMA node; or lists
-                            of CPUs, one a rank of this host: 0-3|4-7 (default none)
+  --threads-per-rank N      0: usable CPUs divided by the ranks of this host, or all where Open MPI
+                            or Slurm says that it gave each rank its own (default 0)
+  --cpu-bind HOW            none; auto: this rank's share of the usable CPUs, counted alike, by NUMA
+                            node; or lists, one a rank of this host: 0-3|4-7 (default none)
   --max-num-seqs N          sequences at the same time (default 32)
   --max-model-len N         longest sequence in tokens; 0: the model's own (default 0)
   --prefill-chunk N         prompt tokens in one step (default 512)

@@ -148,6 +148,61 @@ Result<int> open_mpi_first_program(const JobPlace& place, const GetEnv& getenv) 
   return counts[0];
 }
 
+// Open MPI binds to cores and hyperthreads without giving one to two processes, unless it was allowed to; PE is so many
+// cores a process. Several may share whatever is larger.
+bool open_mpi_binds_apart(const GetEnv& getenv) {
+  if (read(getenv, "OMPI_MCA_orte_bound_at_launch") != "1") return false;
+  const std::string level = read(getenv, "OMPI_MCA_hwloc_base_binding_policy").value_or("");
+  const std::string mapping = read(getenv, "OMPI_MCA_rmaps_base_mapping_policy").value_or("");
+  if (level.find("overload") != std::string::npos) return false;
+  return level.starts_with("core") || level.starts_with("hwthread") || mapping.find("PE=") != std::string::npos ||
+         mapping.find("pe=") != std::string::npos;
+}
+
+// The bits of a mask such as "0x00f0", lowest four first; empty when it is none.
+std::vector<int> mask_digits(std::string_view text) {
+  if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);
+  std::vector<int> digits;
+  for (auto c = text.rbegin(); c != text.rend(); ++c) {
+    int digit = 0;
+    const auto [end, error] = std::from_chars(&*c, &*c + 1, digit, 16);
+    if (error != std::errc() || end != &*c + 1) return {};
+    digits.push_back(digit);
+  }
+  return digits;
+}
+
+bool overlap(const std::vector<int>& a, const std::vector<int>& b) {
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    if ((a[i] & b[i]) != 0) return true;
+  }
+  return false;
+}
+
+// Slurm tells every task the masks of all tasks of its node, in the order of their local ranks.
+bool slurm_binds_apart(int local_rank, const GetEnv& getenv) {
+  if (!read(getenv, "SLURM_CPU_BIND_TYPE").value_or("").starts_with("mask_cpu")) return false;
+  const std::string list = read(getenv, "SLURM_CPU_BIND_LIST").value_or("");
+  std::vector<std::vector<int>> masks;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    masks.push_back(mask_digits(std::string_view(list).substr(begin, end - begin)));
+    if (masks.back().empty()) return false;
+    begin = end + 1;
+  }
+  if (local_rank < 0 || static_cast<size_t>(local_rank) >= masks.size()) return false;
+  for (size_t other = 0; other < masks.size(); ++other) {
+    const auto mine = static_cast<size_t>(local_rank);
+    if (other != mine && overlap(masks[mine], masks[other])) return false;
+  }
+  return true;
+}
+
+bool binds_apart(const JobPlace& place, const GetEnv& getenv) {
+  if (place.is("Open MPI")) return open_mpi_binds_apart(getenv);
+  return place.is("Slurm") && slurm_binds_apart(*place.local_rank, getenv);
+}
+
 // Takes the coordinator's processes out of a worker's numbers.
 Result<JobPlace> without_coordinator(JobPlace place, int num_before) {
   if (num_before == 0) return place;
@@ -231,9 +286,12 @@ Result<LaunchPlace> place_from_options(const LaunchOptions& options, const GetEn
     if (!chosen) return chosen.error();
     endpoint = *chosen;
   }
-  return LaunchPlace{
-      Rank(place.rank), place.size, place.local_rank.value_or(place.rank), place.local_size.value_or(place.size),
-      endpoint,         "options"};
+  return LaunchPlace{.rank = Rank(place.rank),
+                     .world_size = place.size,
+                     .local_rank = place.local_rank.value_or(place.rank),
+                     .local_size = place.local_size.value_or(place.size),
+                     .coordinator = endpoint,
+                     .source = "options"};
 }
 
 // How many processes of the launcher's job come before the first worker, and whether --world-size agrees.
@@ -279,12 +337,13 @@ Result<LaunchPlace> resolve_launch_place(const LaunchOptions& options, const Get
   if (!place) return place.error();
   if (options.local_rank) place->local_rank = options.local_rank;
   if (const Status good = check_place(kOptionNames, *place); !good) return good.error();
-  return LaunchPlace{Rank(place->rank),
-                     place->size,
-                     place->local_rank.value_or(place->rank),
-                     place->local_size.value_or(place->size),
-                     *endpoint,
-                     launcher->source};
+  return LaunchPlace{.rank = Rank(place->rank),
+                     .world_size = place->size,
+                     .local_rank = place->local_rank.value_or(place->rank),
+                     .local_size = place->local_size.value_or(place->size),
+                     .own_cpus = binds_apart(*job, getenv),
+                     .coordinator = *endpoint,
+                     .source = launcher->source};
 }
 
 Result<CoordinatorPlace> resolve_coordinator_place(const CoordinatorLaunchOptions& options, const GetEnv& getenv) {

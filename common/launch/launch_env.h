@@ -46,6 +46,9 @@ struct LaunchPlace {
   std::optional<int> world_size;
   int local_rank = 0;  // among the workers of this host: picks the device
   int local_size = 1;  // workers of this host, as far as known
+  // The launcher says that it gave this rank CPUs which no other of its host has; false: not said. From within, a mask
+  // of its own looks like one that several have: those of a socket, or all under a taskset around the launcher.
+  bool own_cpus = false;
   std::string coordinator = kDefaultCoordinator;
   std::string source;  // "options", "HELIOS_*", "Open MPI", "PMI", "torchrun", "Slurm" or "none"
 };

@@ -255,6 +255,50 @@ TEST(LaunchPlace, NothingSaysAnything) {
   }
 }
 
+// Otherwise a rank with eight cores of its own would take two of them, beside three ranks that have eight each.
+TEST(LaunchPlace, KnowsWhereTheLauncherGaveARankItsOwnCpus) {
+  const Variables mpi = open_mpi(1, 4, 1, 4, "4"), bound = {{"OMPI_MCA_orte_bound_at_launch", "1"}};
+  const auto policy = [](const char* level) { return Variables{{"OMPI_MCA_hwloc_base_binding_policy", level}}; };
+  const auto mapping = [](const char* by) { return Variables{{"OMPI_MCA_rmaps_base_mapping_policy", by}}; };
+  const auto masks = [](const char* type, const char* list) {
+    return join(kSlurmStep, {{"SLURM_CPU_BIND_TYPE", type}, {"SLURM_CPU_BIND_LIST", list}});  // local rank 2
+  };
+  const struct {
+    Variables variables;
+    bool own;
+  } cases[] = {
+      {mpi, false},
+      {join(mpi, bound), false},  // its default, which depends on how many there are
+      {join(join(mpi, bound), policy("core")), true},
+      {join(join(mpi, bound), policy("hwthread:if-supported")), true},
+      {join(mpi, policy("core")), false},  // not possible there, and so not done
+      {join(join(mpi, bound), policy("core:overload-allowed")), false},
+      {join(join(mpi, bound), policy("socket")), false},
+      {join(join(mpi, bound), mapping("slot:PE=8")), true},
+      {join(join(mpi, bound), mapping("socket")), false},
+      {kSlurmStep, false},
+      {masks("mask_cpu:", "0x03,0x0C,0x30,0xc0"), true},
+      {masks("mask_cpu:", "0x00000000000003,0xc,0x30"), true},
+      {masks("mask_cpu:", "0x0f,0x0f,0xf0,0xf0"), false},                         // two a socket
+      {masks("mask_cpu:", "0x0f,0x0f,0xff0000000000000000"), true},               // more CPUs than an integer has bits
+      {masks("mask_cpu:", "0x1,0x80000000000000000,0x80000000000000000"), false},
+      {masks("mask_cpu:", "0x3,0xc"), false},  // of others
+      {masks("mask_cpu:", ""), false},
+      {masks("mask_cpu:", "0x3,,0x30"), false},
+      {masks("mask_cpu:", "0x3,-c,0x30"), false},
+      {masks("mask_cpu:", "0x3,0xc,0x3g"), false},
+      {masks("none", "0x3,0xc,0x30"), false},
+      {join(kTorchrun, bound), false},
+  };
+  for (const auto& [variables, own] : cases) {
+    const Result<LaunchPlace> place = resolve_launch_place({}, environment(variables));
+    ASSERT_TRUE(place.ok()) << place.error().message;
+    EXPECT_EQ(place->own_cpus, own) << ::testing::PrintToString(variables);
+  }
+  const Result<LaunchPlace> told = resolve_launch_place({.rank = 0, .world_size = 2}, environment(cases[2].variables));
+  EXPECT_FALSE(told->own_cpus) << "options do not say how the launcher counts";
+}
+
 struct Bad {
   const char* name;
   Given given;

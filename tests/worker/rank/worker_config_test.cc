@@ -120,6 +120,29 @@ TEST(WorkerConfig, CpusAreThisRanksListAndThreadsFollow) {
   EXPECT_TRUE(parse(with({"--cpu-bind", "auto", "--threads-per-rank", "999"}))->config.cpus.cpus.empty());
 }
 
+TEST(WorkerConfig, CpusOfItsOwnAreNotSharedOutAgain) {
+  std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "1"},
+                                                  {"OMPI_COMM_WORLD_SIZE", "2"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                                  {"OMPI_MCA_hwloc_base_binding_policy", "core"}};
+  const auto getenv = [&](const char* name) -> const char* {
+    const auto it = variables.find(name);
+    return it == variables.end() ? nullptr : it->second.c_str();
+  };
+  const size_t all = allowed_cpus().size();
+  const WorkerConfig shared = parse({"--model", "m", "--cpu-bind", "auto"}, getenv).value().config;
+  EXPECT_EQ(shared.core.num_threads, static_cast<int>(std::max<size_t>(1, all / 2)));
+  variables["OMPI_MCA_orte_bound_at_launch"] = "1";
+  const WorkerConfig own = parse({"--model", "m", "--cpu-bind", "auto"}, getenv).value().config;
+  EXPECT_EQ(own.core.num_threads, static_cast<int>(all));
+  EXPECT_EQ(own.cpus.cpus.size(), all);
+  EXPECT_EQ(own.local_rank, 1) << "which picks the device";
+  EXPECT_EQ(parse({"--model", "m"}, getenv)->config.core.num_threads, static_cast<int>(all));
+  const std::string lists = "65000|" + std::to_string(allowed_cpus().front());
+  EXPECT_EQ(parse({"--model", "m", "--cpu-bind", lists}, getenv)->config.core.num_threads, 1) << "the operator's word";
+}
+
 TEST(WorkerConfig, TheKvCachesTypeIsTheCoresOwnUntilItIsNamed) {
   EXPECT_EQ(parse(with({}))->config.core.kv_cache_dtype, KvCacheDtype::kAuto);
   EXPECT_EQ(parse(with({"--kv-cache-dtype", "float32"}))->config.core.kv_cache_dtype, KvCacheDtype::kFloat32);
