@@ -97,6 +97,8 @@ def check_dockerfile(path, bin_dir, flags):
             for source in words[1:-1]:
                 if source != "." and not list(ROOT.glob(source)):
                     complain(path.name, f"copies {source}, which is not there")
+        if words[:1] == ["USER"] and not words[1].isdigit():
+            complain(path.name, f"runs as {words[1]}: Kubernetes' runAsNonRoot takes numbers alone")
         if words[:1] == ["ENTRYPOINT"]:
             command = re.findall(r'"([^"]*)"', line)
             check_words(path.name, command[0], command, flags)
