@@ -21,6 +21,8 @@ namespace helios {
 namespace {
 
 constexpr std::array<int64_t, kPairDirectRows + 1> kPanels = {0, 4, 4, 4, 3, 2, 2, 1, 1, 1, 1, 1, 1};
+/// As kRowsThatFetch: with half of the arithmetic, reading is what takes the time up to six rows.
+constexpr int kPairRowsThatFetch = 7;
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")
@@ -92,7 +94,7 @@ void pair_tile(const uint32_t* w, int64_t panel_words, const float* x, int64_t x
     }
   }
   for (; len >= 4; len -= 4) {
-    if (!kPacked && kRows >= kRowsThatFetch) {
+    if (!kPacked && kRows >= kPairRowsThatFetch) {
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         const char* from = reinterpret_cast<const char*>(w + p * panel_words) + kDirectAhead;

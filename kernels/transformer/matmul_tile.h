@@ -18,7 +18,7 @@ struct Ahead {
 /// hardware's prefetchers do not run far enough ahead to read during it (5 to 20% of the time); with fewer rows they
 /// do, and are faster left alone.
 inline constexpr int64_t kDirectAhead = 8192;
-inline constexpr int kRowsThatFetch = 4;
+inline constexpr int kRowsThatFetch = 4;  // of FP32
 
 /// acc[rows][panels * width] (+)= x[rows][len] * panels, rows and panels being the function's own.
 /// `w`: the first panel's words at the tile's first k, the other panels `panel_words` apart. `x`: packed [k][rows], or
