@@ -448,7 +448,8 @@ TEST(PagedAttention, X1_LongContextsOfEveryHeadSizeMeetFloat64) {
       }
       const auto bits = bits_of(out.data(), static_cast<int64_t>(out.size()));
       // Tiles of more queries; and with thousands of rows, several rows for a block to look at.
-      const std::vector<float> larger_graph = cache.attend(positions, window, geometry.head_dim == 64 ? 4096 : 100);
+      const int64_t more_rows = geometry.head_dim == 64 && run % 2 == 0 ? 4096 : 100;
+      const std::vector<float> larger_graph = cache.attend(positions, window, more_rows);
       ASSERT_EQ(bits_of(larger_graph.data(), static_cast<int64_t>(out.size())), bits) << geometry.head_dim;
       for (const int64_t r : {0, 2, 6}) {
         const std::vector<float> alone = cache.attend({positions[static_cast<size_t>(r)]}, window, 1);
