@@ -5,12 +5,12 @@
 // is at most 2^-8 of the number and the third 2^-17, so of the nine products of two numbers' pieces the three smallest
 // add up to 2^-24 of the whole at most, FP32's rounding of one product: they are left out. The other six, or all three
 // over a BF16 cache, are added over 16 neighbours from zero inside the tensor core, smallest first, since what it adds
-// it cuts; such sums of 16 are added in FP32, rounded. Softmax in FP32. So the distance to float64 is not more than that
+// it cuts; such sums of 16 are added in FP32, rounded. Softmax in FP32. So the distance to float64 is no more than that
 // of FP32 multiply-adds, which round 16 times where this is cut about twice and rounded once.
 //
 // A warp takes 16 queries, or 32, through its 32 positions without shared memory: which positions and columns a
-// fragment's indices stand for is free, so lane (g, t) of the warp loads four neighbours at a time, keys 4g to 4g + 3 of
-// four columns, values' columns 4g to 4g + 3 of four positions, and the scores that come out in a lane are the weights
+// fragment's indices stand for is free, so lane (g, t) of the warp loads four neighbours at a time, keys 4g to 4g + 3
+// of four columns, values' columns 4g to 4g + 3 of four positions, and the scores that come out in a lane are the weights
 // that it has to bring. Bytes a (tile, KV head): 8 * head_dim * visible positions, of a BF16 cache half.
 //
 // A query meets the same instructions in the same order wherever its row is and whatever the rows beside it (X1): a row

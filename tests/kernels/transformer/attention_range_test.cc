@@ -16,9 +16,10 @@ constexpr int kKeys = testing::kEmulatedDevice ? 150 : 280, kDim = 64, kQueryHea
 constexpr int kRangeBlocks = (kKeys + kKvBlockSize - 1) / kKvBlockSize;
 
 // In units of 2^-24 of what an output's error is a sum of: |weight * value|, and that times the score's own error, in
-// units of the sum of |query * key|. On CUDA, FP32 multiply-adds came to 1.7, the six products of pieces that the kernel
-// keeps to 1.4 (eight or nine: 1.6, noise), the first three alone to 10 and more.
-// The CPU adds all that a row sees one after another, where a GPU begins anew every 32 positions: 4.5, of positive values.
+// units of the sum of |query * key|. On CUDA, FP32 multiply-adds came to 1.7 over 300 keys, the six products of pieces
+// that the kernel keeps to 1.4 (eight or nine: 1.6, noise), the first three alone to 10 and more.
+// The CPU adds all that a row sees one after another, where a GPU begins anew every 32 positions: 4.5, of positive
+// values.
 #if defined(HELIOS_EMULATED_DEVICE) || defined(HELIOS_CUDA_DEVICE)
 constexpr double kRangeTolerance = 2.0;
 #else

@@ -321,8 +321,8 @@ TEST(PagedAttention, X1_ALargePrefillGivesTheBitsOfDecode) {
   }
 }
 
-// What --dtype bfloat16 stores is BF16 already: half the cache then costs nothing. On a GPU an FP32 cache's other pieces
-// are zeros.
+// What --dtype bfloat16 stores is BF16 already: half the cache then costs nothing. On a GPU the other pieces of an FP32
+// cache are zeros.
 TEST(PagedAttention, ABf16CacheOfRoundedRowsIsTheFp32One) {
   ThreadPool pool(2);
   for (const Geometry& geometry : testing::cases_for_device(geometries(), 3)) {
