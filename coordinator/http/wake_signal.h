@@ -40,35 +40,20 @@ class WakeHub : public std::enable_shared_from_this<WakeHub> {
   /// Any thread. `signal` is woken on its strand, soon after ask_for_visit().
   void add(std::shared_ptr<WakeSignal> signal) {
     std::lock_guard lock(mutex_);
-    if (!io_) return;
-    signals_.push_back(std::move(signal));
-    to_ask_.store(true, std::memory_order_release);
+    if (io_) signals_.push_back(std::move(signal));
   }
 
-  /// Any thread, after add(). Of many that are added and then ask, the first one's call is for all.
+  /// Any thread, after add().
   void ask_for_visit() {
-    if (!to_ask_.load(std::memory_order_relaxed) || !to_ask_.exchange(false)) return;
-    boost::asio::io_context* io = nullptr;
-    {
-      std::lock_guard lock(mutex_);
-      if (!io_ || signals_.empty() || visit_posted_ || num_visiting_ > 0) return;
-      visit_posted_ = true;
-      num_posting_ += 1;
-      io = io_;
-    }
-    post_visit(*io);  // not under the lock, which the thread that it wakes wants at once
-    num_posting_ -= 1;
-    num_posting_.notify_all();
+    std::lock_guard lock(mutex_);
+    if (!signals_.empty() && !visit_posted_ && num_visiting_ == 0) post_visit();
   }
 
   /// No I/O thread is asked for anything any more.
   void close() {
-    {
-      std::lock_guard lock(mutex_);
-      io_ = nullptr;
-      signals_.clear();
-    }
-    for (int posting = num_posting_; posting > 0; posting = num_posting_) num_posting_.wait(posting);
+    std::lock_guard lock(mutex_);
+    io_ = nullptr;
+    signals_.clear();
   }
 
  private:
@@ -77,14 +62,13 @@ class WakeHub : public std::enable_shared_from_this<WakeHub> {
   /// So often a visit looks for more, then other work of its thread has its turn.
   static constexpr int kRounds = 8;
 
-  void post_visit(boost::asio::io_context& io) {
-    boost::asio::post(io, [self = shared_from_this()] { self->visit(); });
+  void post_visit() {  // locked
+    visit_posted_ = true;
+    boost::asio::post(*io_, [self = shared_from_this()] { self->visit(); });
   }
   void visit();
   bool take(WakeSignals* mine, int round);
 
-  std::atomic<bool> to_ask_ = false;  // somebody was added, and nobody has asked since
-  std::atomic<int> num_posting_ = 0;  // they use the io_context without the lock
   std::mutex mutex_;
   boost::asio::io_context* io_;  // null: closed
   WakeSignals signals_;
@@ -204,10 +188,7 @@ inline bool WakeHub::take(WakeSignals* mine, int round) {
   mine->assign(std::make_move_iterator(signals_.begin()), std::make_move_iterator(end));
   signals_.erase(signals_.begin(), end);
   if (ends) --num_visiting_;
-  if (io_ && !signals_.empty() && !visit_posted_) {
-    visit_posted_ = true;
-    post_visit(*io_);
-  }
+  if (io_ && !signals_.empty() && !visit_posted_) post_visit();
   return !ends;
 }
 
