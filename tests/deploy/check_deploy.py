@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What deploy/ promises without being run by any other test: units, manifests, Dockerfiles, scripts and package lists.
+"""What deploy/ promises without being run by any other test: units, manifests, Dockerfiles, scripts, Slurm, packages.
 
 usage: check_deploy.py BIN_DIR. Every flag that a file passes must be one that the program's --help explains, every port
 and path of a probe must exist, every package of the runtime list must be needed and none may be missing.
@@ -8,9 +8,12 @@ import os
 import pathlib
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 try:
     import yaml
@@ -123,6 +126,51 @@ def check_gpu_check():
         complain("gpu_check.sh", f"without a driver: status {told.returncode}, {told.stdout + told.stderr!r}")
 
 
+# One node's: every task its number, and the highest status of all.
+SRUN = """#!/bin/bash
+shift
+for ((task = 0; task < SLURM_NTASKS; ++task)); do
+  SLURM_PROCID=$task SLURM_LOCALID=$task SLURM_STEP_ID=0 "$@" &
+  tasks+=($!)
+done
+for task in "${tasks[@]}"; do wait "$task" || status=$((status > $? ? status : $?)); done
+exit $((status))
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def check_slurm_job(bin_dir, scratch):
+    """The batch script with a stand-in for srun: serves, and drains when Slurm signals it, which is the shell alone."""
+    for name, text in {"scontrol": "#!/bin/sh\necho 127.0.0.1\n", "srun": SRUN}.items():
+        (scratch / name).write_text(text)
+        (scratch / name).chmod(0o755)
+    port, log = free_port(), scratch / "job.log"
+    settings = {"PATH": f"{scratch}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "node", "SLURM_NTASKS": "2",
+                "HELIOS_BIN": str(bin_dir), "HELIOS_PORT": port, "HELIOS_RANK_PORT": free_port()}
+    with open(log, "w") as out:
+        job = subprocess.Popen(["bash", DEPLOY / "slurm" / "helios.sbatch", DEPLOY / "demo"], stdout=out, stderr=out,
+                               env={**os.environ, **settings}, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 40
+        while subprocess.run(["curl", "-sf", f"http://127.0.0.1:{port}/readyz"], capture_output=True).returncode:
+            if job.poll() is not None or time.monotonic() > deadline:
+                return complain("helios.sbatch", "never ready: " + log.read_text()[-500:])
+            time.sleep(0.1)
+        job.send_signal(signal.SIGTERM)
+        if (status := job.wait(30)) != 0 or "second_signal=0" not in log.read_text():
+            complain("helios.sbatch", f"status {status} after SIGTERM: " + log.read_text()[-500:])
+    except subprocess.TimeoutExpired:
+        complain("helios.sbatch", "does not end after SIGTERM")
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+
+
 def owner_of(library_path):
     """The Debian package of a file that ldd names; dpkg may know it with or without the /usr of a merged system."""
     for path in dict.fromkeys([library_path, "/usr" + library_path, os.path.realpath(library_path)]):
@@ -165,6 +213,8 @@ def main():
     check_scripts()
     check_gpu_check()
     check_runtime_packages(bin_dir)
+    with tempfile.TemporaryDirectory() as scratch:
+        check_slurm_job(bin_dir, pathlib.Path(scratch))
     for problem in problems:
         print(problem)
     return 1 if problems else 0
