@@ -75,6 +75,8 @@ def check_container(where, container, flags):
             complain(where, f"{probe} asks port {get['port']}, which the container does not declare")
         if get and get["path"] not in PROBED_PATHS:
             complain(where, f"{probe} asks {get['path']}")
+    if program == "helios-worker" and "preStop" not in container.get("lifecycle", {}):
+        complain(where, "would end at SIGTERM, before its coordinator has drained")
     volumes = {mount["name"] for mount in container.get("volumeMounts", [])}
     if "model" not in volumes:
         complain(where, "has no model mounted")
