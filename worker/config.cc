@@ -115,7 +115,7 @@ Status take_numbers(const Flags& flags, WorkerConfig* config) {
   for (const Status& status :
        {take_number("max-num-seqs", flags.max_num_seqs, 1, 4096, &core.slot_capacity),
         take_number("max-model-len", flags.max_model_len, 0, 1 << 24, &core.max_model_len),
-        take_number("prefill-chunk", flags.prefill_chunk, 1, 1 << 20, &core.prefill_chunk),
+        take_number("prefill-chunk", flags.prefill_chunk, 1, 1 << 16, &core.prefill_chunk),
         take_number("max-logprobs", flags.max_logprobs, 0, kMaxNaturalAlternatives, &core.max_logprobs),
         take_number("kv-cache-tokens", flags.kv_cache_tokens, int64_t{0}, kMaxCacheTokens, &core.kv_cache_tokens),
         take_gib("kv-cache-gib", flags.kv_cache_gib, &core.kv_cache_bytes),

@@ -63,7 +63,7 @@ constexpr Flag kFlags[] = {
     {"tp-reduce", Kind::kOneOf, kWorkers, "canonical|fast"},
     {"max-num-seqs", Kind::kSize, kWorkers, "", 4096},
     {"max-model-len", Kind::kSize, kWorkers, "", 1 << 24},
-    {"prefill-chunk", Kind::kSize, kWorkers, "", 1 << 20},
+    {"prefill-chunk", Kind::kSize, kWorkers, "", 1 << 16},
     {"max-logprobs", Kind::kAlternatives, kWorkers},
     {"logprob-token-ids", Kind::kOneOf, kWorkers, "on|off"},
     {"prompt-logprobs", Kind::kSwitch, kWorkers},

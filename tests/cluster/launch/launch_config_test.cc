@@ -174,7 +174,7 @@ TEST(LaunchConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {"--model /m --host-cache-gib 1 --prefix-cache off", "--prefix-cache on"},
       {"--model /m --max-num-seqs 4097", "--max-num-seqs 4097: expected 1 to 4096"},
       {"--model /m --max-model-len 16777217", "expected 1 to 16777216"},
-      {"--model /m --prefill-chunk 1048577", "expected 1 to 1048576"},
+      {"--model /m --prefill-chunk 65537", "expected 1 to 65536"},
       {"--model /m --reasoning-parser nope", "auto|none|qwen3|deepseek_r1"},
       {"--model /m --tool-call-parser nope", "auto|none|hermes|llama3_json|mistral"},
       {"--model /m --nproc 3", "--nproc 3"},

@@ -186,6 +186,7 @@ TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {with({"--max-num-seqs", "99999999999"}), "max-num-seqs"},
       {with({"--max-model-len", "-1"}), "--max-model-len"},
       {with({"--prefill-chunk", "0"}), "--prefill-chunk"},
+      {with({"--prefill-chunk", "65537"}), "--prefill-chunk"},
       {with({"--max-logprobs", "21"}), "--max-logprobs: expected 0 to 20, found 21"},
       {with({"--logprob-token-ids", "yes"}), "--logprob-token-ids"},
       {with({"--prompt-logprobs", "--max-logprobs", "5"}), "--prompt-logprobs: needs --max-logprobs 20"},
