@@ -10,8 +10,8 @@
 //
 // A warp takes 16 queries, or 32, through its 32 positions without shared memory: which positions and columns a
 // fragment's indices stand for is free, so lane (g, t) of the warp loads four neighbours at a time, keys 4g to 4g + 3
-// of four columns, values' columns 4g to 4g + 3 of four positions, and the scores that come out in a lane are the weights
-// that it has to bring. Bytes a (tile, KV head): 8 * head_dim * visible positions, of a BF16 cache half.
+// of four columns, values' columns 4g to 4g + 3 of four positions, and the scores that come out in a lane are the
+// weights that it has to bring. Bytes a (tile, KV head): 8 * head_dim * visible positions, of a BF16 cache half.
 //
 // A query meets the same instructions in the same order wherever its row is and whatever the rows beside it (X1): a row
 // of a product does not read another row's, and unseen positions have weight zero. Zero times infinity or NaN would be

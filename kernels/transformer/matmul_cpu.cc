@@ -11,8 +11,6 @@
 #include "kernels/transformer/matmul.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "common/base/check.h"
 #include "kernels/base/flush_subnormals.h"

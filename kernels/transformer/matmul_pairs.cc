@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/flush_subnormals.h"

@@ -2,9 +2,10 @@
 //
 // A panel holds `width` columns (two float vectors of the instruction set in use) over all of k, panels one after
 // another, so that a thread streams its part of the matrix once, in address order. Within a panel, segments one after
-// another; within a segment BF16 weights lie as [pair of k][width][2] (a 32-bit lane holds the even k above the odd one,
-// as matmul_pairs.h takes them), F16 weights as [pair of k][2][width], FP32 weights as [k][width], 8-bit weights as
-// [four of k][4][width] bytes. An odd segment's last pair has an unused half, and a run's last four unused bytes, which no kernel multiplies.
+// another; within a segment BF16 weights lie as [pair of k][width][2] (a 32-bit lane holds the even k above the odd
+// one, as matmul_pairs.h takes them), F16 weights as [pair of k][2][width], FP32 weights as [k][width], 8-bit weights
+// as [four of k][4][width] bytes. An odd segment's last pair has an unused half, zero for BF16, and a run's last four
+// unused bytes, which no kernel multiplies.
 //
 // Scales of 8-bit weights: [panel][scale row][width], those of E4M3 times what widening leaves out. A run is the part
 // of a segment that shares a scale along k; where all of k does, the segment.

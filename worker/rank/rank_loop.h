@@ -1,8 +1,8 @@
 // Takes submissions in order and launches them: the only thread that calls the executor's submit().
 //
 // A rank may enter an exchange only if all others will. So a submission of another incarnation is dropped, and one that
-// does not follow its predecessor is a fault, never launched. While steps run this thread waits for the next submission,
-// and so asks the group, several times a second, whether it still stands. Thread: rank.
+// does not follow its predecessor is a fault, never launched. While steps run this thread waits for the next
+// submission, and so asks the group, several times a second, whether it still stands. Thread: rank.
 #pragma once
 
 #include <cstdint>

@@ -50,6 +50,16 @@ struct Product {
   }
 };
 
+// A processor that has the instruction uses it: were it found to round otherwise, nothing but speed would tell.
+TEST(MatmulPairs, TheInstructionRoundsAsDescribedWhereThereIsOne) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "an instruction of x86-64";
+#else
+  if (!__builtin_cpu_supports("avx512bf16")) GTEST_SKIP() << "this processor multiplies no pairs";
+  EXPECT_TRUE(has_pair_products());
+#endif
+}
+
 TEST(MatmulPairs, X1_ThePromiseChangesNoBit) {
   ThreadPool one(1), two(2), five(5);
   // Odd segments, empty ones, less than a pair, panels that are not full.
