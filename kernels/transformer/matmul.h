@@ -101,7 +101,7 @@ struct MatmulArgs {
   int64_t first_row = 0;
   int64_t max_rows = 0;
   // A promise: x holds values of this type alone. A device may then read less, or multiply two of k at once; the result
-  // is the same, except that on x86-64 subnormal numbers are zeros where this and the weights are BF16.
+  // is the same, except that on x86-64 subnormal numbers are zeros where this is BF16 and the weights are, or 8 bits.
   DType x_rounded_to = DType::kFloat32;
 };
 

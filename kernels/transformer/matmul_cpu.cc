@@ -1,5 +1,5 @@
-// Matrix products from packed panels by register tiles (matmul_tile-inl.h; matmul_pairs.h where inputs and weights are
-// BF16 and the processor multiplies pairs of them).
+// Matrix products from packed panels by register tiles (matmul_tile-inl.h; matmul_pairs.h where inputs are BF16 and
+// weights that or 8 bits, and the processor multiplies pairs of them).
 //
 // Order (X1): an output element has one accumulator. Blocks along k store it as FP32 and load it back, which changes no
 // bit; threads and row tiles cut n and m only. The order is the same for every vector width. What does not hold across
@@ -62,9 +62,9 @@ struct MatmulJob {
   WorkShares shares;
   float* buffers = nullptr;    // [threads], each ThreadBuffers
   int64_t partial_floats = 0;  // of a thread, at each level
-  bool rounded = false;        // BF16 by BF16: subnormals are flushed, whichever tiles multiply
+  bool rounded = false;        // BF16 by BF16 or 8 bits: subnormals are flushed, whichever tiles multiply
   bool pairs = false;          // by pair tiles, whose x are pairs of k, packed as such; never without `rounded`
-  bool direct = false;         // few rows: not packed, or as rows of pairs
+  bool direct = false;         // few rows: not packed
   int64_t packed_k = 0;        // words of a packed row
   ThreadGrid grid;
   alignas(64) uint32_t odd_mask[16];
@@ -91,7 +91,7 @@ static_assert(!kPairPanels || (kWidth == kPairWidth && kTileRows <= kPairTileRow
 int64_t DirectRows(bool pairs) { return pairs ? kPairDirectRows : kDirectRows; }
 /// Panels that a tile in place takes side by side.
 int64_t DirectPanels(const MatmulJob& job) {
-  return job.pairs ? direct_pair_panels(job.m) : kDirectPanels[static_cast<size_t>(job.m)];
+  return job.pairs ? direct_pair_panels(job.w.dtype, job.m) : kDirectPanels[static_cast<size_t>(job.m)];
 }
 
 /// A rectangle of tiles x panels whose partial sums fit the thread's buffers.
@@ -102,9 +102,9 @@ struct Block {
 /// A thread's part of the scratch.
 struct ThreadBuffers {
   float* partials;  // [kMaxLevels][partial_floats]
-  float* widened;   // [kBlockK][kWidth]
+  float* widened;   // [kBlockK][kWidth]; or pairs of k
   float* run;       // a run's sums: one panel of packed rows, or all that is direct
-  float* packed;    // [tile][k][rows of the tile] of a block of rows, k being pairs for pair tiles; or rows of pairs
+  float* packed;    // [tile][k][rows of the tile] of a block of rows, k being pairs for pair tiles; or CopyRow()
 };
 constexpr int64_t kRunFloats = kBlockRows * kWidth;
 static_assert(kRunFloats >= 4 * kDirectRows * kWidth);
@@ -130,6 +130,11 @@ HWY_INLINE void AddScaled(const float* run, const float* HWY_RESTRICT scales, bo
     const auto before = first ? hn::Zero(d) : hn::Load(d, sums + i);
     hn::Store(hn::MulAdd(hn::Load(d, run + i), hn::Load(d, scales + i), before), d, sums + i);
   }
+}
+
+/// Fetches a panel's scales of one run, which is long enough for them to arrive.
+HWY_INLINE void FetchRow(const float* scales) {
+  for (int64_t i = 0; i < kWidth; i += 16) hwy::Prefetch(scales + i);
 }
 
 /// A piece of k within one run, and where its weights lie in the first panel.
@@ -160,7 +165,11 @@ void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   for (int64_t p = block.panel_begin; p < block.panel_end; ++p) {
     const int64_t within = p - block.panel_begin, four = within / kStreams * kStreams + block.panel_begin;
     const uint32_t* panel = piece.words + p * job.w.panel_words;
-    if (widen) WidenPanel(job.w.dtype, panel, piece.len, job.odd_mask, buffers.widened);
+    if (bytes && job.pairs) {
+      bytes_to_pairs(job.w.dtype, panel, piece.len, reinterpret_cast<uint32_t*>(buffers.widened));
+    } else if (widen) {
+      WidenPanel(job.w.dtype, panel, piece.len, job.odd_mask, buffers.widened);
+    }
     Ahead ahead{
         reinterpret_cast<const char*>(next + four * job.w.panel_words) + within % kStreams * block_bytes / kStreams,
         job.w.panel_words * 4, step};
@@ -210,7 +219,7 @@ void WriteRow(const MatmulJob& job, const float* sums, int64_t row, int64_t pane
 template <class Add>
 void SumSegments(const MatmulJob& job, int64_t max_block_k, int64_t floats, float* partials, const Add& add) {
   const uint32_t* words = job.w.words;
-  int64_t level = 0;
+  int64_t level = 0, pairs = 0;
   for (int64_t s = 0; s < job.w.num_segments; ++s) {
     const int64_t begin = job.w.segments[s], end = job.w.segments[s + 1];
     float* running = partials + level * job.partial_floats;
@@ -222,8 +231,8 @@ void SumSegments(const MatmulJob& job, int64_t max_block_k, int64_t floats, floa
       const int64_t piece_k = round_up((run_end - run + pieces - 1) / pieces, 8);
       for (int64_t k = run; k < run_end; k += piece_k) {
         const int64_t len = std::min(piece_k, run_end - k);
-        const int64_t packed_k = job.pairs ? (words - job.w.words) / kWidth : k;
-        add(Piece{words, k, len, packed_k, k == run, k + len == run_end, k == begin}, running);
+        add(Piece{words, k, len, job.pairs ? pairs : k, k == run, k + len == run_end, k == begin}, running);
+        pairs += (len + 1) / 2;
         words += run_rows(job.w.dtype, len) * kWidth;
       }
     }
@@ -246,19 +255,25 @@ void RunPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   }
 }
 
+/// Words of a packed row: a run's pairs are its own.
+int64_t PackedWords(const PanelView& w, bool pairs) {
+  int64_t words = 0;
+  w.for_each_run([&](int64_t begin, int64_t end) { words += (end - begin + 1) / 2; });
+  return pairs ? words : w.k;
+}
+
 /// A tile's rows of x into [k][rows], k being pairs for pair tiles; or a row of pairs.
 void PackTile(const MatmulJob& job, int64_t row, int64_t height, float* packed) {
   const float* x = job.args.x + row * job.args.x_stride;
   if (!job.pairs) return PackTileRows<false>(x, job.args.x_stride, job.w.k, height, packed);
-  for (int64_t s = 0; s < job.w.num_segments; ++s) {
-    const int64_t begin = job.w.segments[s], length = job.w.segments[s + 1] - begin;
+  job.w.for_each_run([&](int64_t begin, int64_t end) {
     if (height == 1) {
-      PackRowPairs(x + begin, length, packed);
+      PackRowPairs(x + begin, end - begin, packed);
     } else {
-      PackTileRows<true>(x + begin, job.args.x_stride, length, height, packed);
+      PackTileRows<true>(x + begin, job.args.x_stride, end - begin, height, packed);
     }
-    packed += run_rows(job.w.dtype, length) * height;
-  }
+    packed += (end - begin + 1) / 2 * height;
+  });
 }
 
 /// A block's rows of x, tile by tile.
@@ -298,16 +313,32 @@ void RunPackedUnits(const MatmulJob& job, const WorkShares::Units& units, const 
   RunPackedBlock(job, tiles, mine, buffers);
 }
 
+/// Whether few rows of x are multiplied as copies: of pairs, or lifted once for all that they meet.
+bool CopiesRows(const MatmulJob& job) { return job.pairs || job.w.dtype == DType::kFloat8E4M3; }
+
+void CopyRow(const MatmulJob& job, int64_t row, float* to) {
+  if (job.pairs) return PackTile(job, row, 1, to);
+  const F32 d;
+  const float* x = job.args.x + row * job.args.x_stride;
+  const float lift = lift_of(job.w.dtype);
+  int64_t i = 0;
+  for (; i + kLanes <= job.w.k; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, lift)), d, to + i);
+  for (; i < job.w.k; ++i) to[i] = x[i] * lift;
+}
+
 /// `panels` panels from `first`, `apart` apart, for all (at most kDirectRows) rows.
 void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart, const ThreadBuffers& buffers) {
   const int64_t rows = job.m, stride = apart * job.w.panel_words;
   const bool scaled = is_eight_bit(job.w.dtype);
-  const TileFunction tile = job.pairs ? direct_pair_tile(rows, panels > 1) : DirectTile(job.w.dtype, rows, panels > 1);
-  const float* const x = job.pairs ? buffers.packed : job.args.x;
-  const int64_t x_stride = job.pairs ? job.packed_k : job.args.x_stride;
+  const DType stored = job.w.dtype;
+  const TileFunction tile =
+      job.pairs ? direct_pair_tile(stored, rows, panels > 1) : DirectTile(stored, rows, panels > 1);
+  const float* const x = CopiesRows(job) ? buffers.packed : job.args.x;
+  const int64_t x_stride = CopiesRows(job) ? job.packed_k : job.args.x_stride;
   float* const partials = buffers.partials;
   SumSegments(job, std::max<int64_t>(job.w.k, 1), rows * panels * kWidth, partials,
               [&](const Piece& piece, float* running) {  // always a whole run
+                for (int64_t q = 0; scaled && q < panels; ++q) FetchRow(job.w.scales_at(first + q * apart, piece.k));
                 tile(piece.words + first * job.w.panel_words, stride, x + piece.packed_k, x_stride, piece.len,
                      scaled ? buffers.run : running, true, job.odd_mask, Ahead());
                 for (int64_t i = 0; scaled && i < rows * panels; ++i) {
@@ -344,8 +375,8 @@ void RunDirectUnits(const MatmulJob& job, const WorkShares::Units& units, const 
 
 void RunUnits(const MatmulJob& job, int64_t thread) {
   const ThreadBuffers buffers = BuffersOf(job, thread);
-  if (job.direct && job.pairs) {
-    for (int64_t r = 0; r < job.m; ++r) PackTile(job, r, 1, buffers.packed + r * job.packed_k);
+  for (int64_t r = 0; job.direct && CopiesRows(job) && r < job.m; ++r) {
+    CopyRow(job, r, buffers.packed + r * job.packed_k);
   }
   Block packed{0, 0, 0, 0};
   while (const WorkShares::Units units = job.shares.take(thread, job.direct ? 1 : kGroupPanels)) {
@@ -378,8 +409,10 @@ int64_t ThreadBytes(int64_t max_rows, int64_t k) {
 void RunMatmul(MatmulJob& job, ThreadPool& pool) {
   job.partial_floats = PartialFloats(job.m);
   job.pairs = kPairPanels && job.rounded && has_pair_products();
-  job.direct = job.m <= DirectRows(job.pairs);
-  job.packed_k = job.pairs ? job.w.panel_words / kWidth : job.w.k;
+  // E4M3 widened in registers may be subnormal on the way, and is not to be flushed.
+  const bool in_registers = job.pairs || !job.rounded || job.w.dtype != DType::kFloat8E4M3;
+  job.direct = job.m <= DirectRows(job.pairs) && in_registers;
+  job.packed_k = PackedWords(job.w, job.pairs);
   const bool alone = pool.num_threads() == 1 || job.m * job.w.n * std::max<int64_t>(job.w.k, 1) <= kSerialWork;
   const int64_t num_threads = alone ? 1 : pool.num_threads();
   job.grid = ThreadGrid(job.direct ? 1 : RowTiles(job.m, kTileRows).count, job.w.num_panels(), num_threads);
@@ -420,7 +453,7 @@ void matmul(const MatmulArgs& args, void* scratch, const Launcher& on) {
   job.args = args;
   job.w = MatmulKernels::view(*args.w);
   HELIOS_CHECK(job.w.width == matmul_panel_width(), job.w.width);
-  job.rounded = args.x_rounded_to == DType::kBFloat16 && job.w.dtype == DType::kBFloat16;
+  job.rounded = args.x_rounded_to == DType::kBFloat16 && (job.w.dtype == DType::kBFloat16 || is_eight_bit(job.w.dtype));
   job.shares = WorkShares(scratch, pool.num_threads());
   job.buffers = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + WorkShares::bytes(pool.num_threads()));
   HWY_DYNAMIC_DISPATCH(RunMatmul)(job, pool);

@@ -17,20 +17,9 @@ float load_as(const void* data, int64_t index) {
   return load_element(data, kType, index);  // the switch folds away
 }
 
-/// Columns [begin, end) of what is packed, cut where a scale ends.
-template <class Take>
-void for_each_run(const PanelView& view, const Take& take) {
-  for (int64_t s = 0; s < view.num_segments; ++s) {
-    for (int64_t begin = view.segments[s], end = begin; begin < view.segments[s + 1]; begin = end) {
-      end = view.run_end(begin, view.segments[s + 1]);
-      take(begin, end);
-    }
-  }
-}
-
 /// One column of a panel, bytes as they are.
 void pack_bytes(const PanelView& view, std::byte* column, const std::byte* from) {
-  for_each_run(view, [&](int64_t begin, int64_t end) {
+  view.for_each_run([&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) column[(i - begin) * view.width] = from[i];
     column += run_rows(view.dtype, end - begin) * 4 * view.width;
   });
@@ -39,7 +28,7 @@ void pack_bytes(const PanelView& view, std::byte* column, const std::byte* from)
 /// The FP32 weights `values(i)` of one column, as F16.
 template <class Values>
 void pack_halves(const PanelView& view, uint16_t* column, const Values& values) {
-  for_each_run(view, [&](int64_t begin, int64_t end) {
+  view.for_each_run([&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) column[(i - begin) * view.width] = float_to_f16(values(i));
     column += run_rows(view.dtype, end - begin) * 2 * view.width;
   });
@@ -48,7 +37,7 @@ void pack_halves(const PanelView& view, uint16_t* column, const Values& values) 
 /// A panel of F16 rows, kept as F16: a line of every source row at a time, so that neither side is visited twice.
 void copy_halves(const PanelView& view, const SourceRow* rows, int64_t columns, int64_t k_begin, uint16_t* to) {
   constexpr int64_t kLine = 32;
-  for_each_run(view, [&](int64_t begin, int64_t end) {
+  view.for_each_run([&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += kLine) {
       for (int64_t c = 0; c < columns; ++c) {
         const uint16_t* row = static_cast<const uint16_t*>(rows[c].data) + k_begin;
@@ -213,9 +202,8 @@ PanelView MatmulKernels::view(const PackedMatrix& matrix) {
   view.segments = matrix.segments_.data();
   view.num_segments = static_cast<int64_t>(matrix.segments_.size()) - 1;
   view.scale_blocks = {matrix.scale_rows_, matrix.scale_block_, matrix.scale_phase_};
-  for_each_run(view, [&view](int64_t begin, int64_t end) {
-    view.panel_words += run_rows(view.dtype, end - begin) * view.width;
-  });
+  view.for_each_run(
+      [&view](int64_t begin, int64_t end) { view.panel_words += run_rows(view.dtype, end - begin) * view.width; });
   view.words = matrix.storage_.as<uint32_t>();
   view.scales = matrix.scales_.as<float>();
   return view;

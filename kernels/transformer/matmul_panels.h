@@ -21,7 +21,7 @@ namespace helios {
 inline constexpr int64_t kMaxSegments = 16;
 inline constexpr int64_t kMaxLevels = 5;  // partial sums alive at once in a binary tree over kMaxSegments
 
-/// What x is multiplied by where it meets widened weights of a type.
+/// What x is multiplied by where it meets weights of a type that are widened in registers.
 constexpr float lift_of(DType dtype) { return dtype == DType::kFloat8E4M3 ? 0x1p64f : 1.0f; }
 /// What the scales make up for: widened E4M3 is 2^-120 of its value.
 constexpr float scale_factor_of(DType dtype) { return dtype == DType::kFloat8E4M3 ? 0x1p56f : 1.0f; }
@@ -60,6 +60,16 @@ struct PanelView {
     if (scale_blocks.block == 0) return end;
     const int64_t left = scale_blocks.block - (begin + scale_blocks.phase) % scale_blocks.block;
     return left < end - begin ? begin + left : end;
+  }
+  /// take(begin, end) for each run along k.
+  template <class Take>
+  void for_each_run(const Take& take) const {
+    for (int64_t s = 0; s < num_segments; ++s) {
+      for (int64_t begin = segments[s], end = begin; begin < segments[s + 1]; begin = end) {
+        end = run_end(begin, segments[s + 1]);
+        take(begin, end);
+      }
+    }
   }
 
   int64_t num_panels() const { return width == 0 ? 0 : (n + width - 1) / width; }

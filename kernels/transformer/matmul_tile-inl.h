@@ -47,14 +47,13 @@ constexpr std::array<int64_t, 3> kDirectPanels = {0, 1, 1};
 constexpr int64_t kDirectRows = kDirectPanels.size() - 1;
 
 /// acc[r][v] += x[r] * w[v] for one k.
-template <DType kStored, int kRows, int kVecs>
+template <int kRows, int kVecs>
 HWY_INLINE void MultiplyStep(Vec (&acc)[kRows][kVecs], const Vec (&w)[kVecs], const float* HWY_RESTRICT x,
                              int64_t row_stride) {
   const F32 d;
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
-    Vec broadcast = hn::Set(d, x[r * row_stride]);
-    if (kStored == DType::kFloat8E4M3) broadcast = hn::Mul(broadcast, hn::Set(d, lift_of(kStored)));
+    const Vec broadcast = hn::Set(d, x[r * row_stride]);
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(broadcast, w[v], acc[r][v]);
     HWY_FENCE;
@@ -73,7 +72,7 @@ HWY_INLINE void MultiplyRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_
       weights[2 * p + half] = LoadWeights<kStored, kSub>(w + p * panel_words, half, mask);
     }
   }
-  MultiplyStep<kStored>(acc, weights, x, row_stride);
+  MultiplyStep(acc, weights, x, row_stride);
 }
 
 /// The first `count` k of a storage row, up to all of it.
@@ -104,11 +103,11 @@ HWY_INLINE void StorageRow(Vec (&acc)[kRows][2 * kPanels], const uint32_t* HWY_R
 }
 
 /// Fetches what two storage rows of each panel will need.
-template <int kPanels>
+template <int kPanels, int64_t kAhead>
 HWY_INLINE void FetchPanels(const uint32_t* w, int64_t panel_words) {
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) {
-    const auto* from = reinterpret_cast<const char*>(w + p * panel_words) + kDirectAhead;
+    const auto* from = reinterpret_cast<const char*>(w + p * panel_words) + kAhead;
 #pragma GCC unroll 4
     for (int64_t byte = 0; byte < 2 * kRowBytes; byte += 64) hwy::Prefetch(from + byte);
   }
@@ -121,6 +120,7 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
                        Ahead ahead) {
   constexpr int kVecs = 2 * kPanels;
   constexpr int64_t kPerRow = k_per_row(kStored);
+  constexpr bool kFetches = !kPacked && (kRows >= kRowsThatFetch || is_eight_bit(kStored));
   const F32 d;
   const int64_t row_stride = kPacked ? 1 : x_stride;
   Vec c[kRows][kVecs];
@@ -144,7 +144,7 @@ HWY_NOINLINE void Tile(const uint32_t* HWY_RESTRICT w, int64_t panel_words, cons
     }
   }
   for (; len >= 2 * kPerRow; len -= 2 * kPerRow) {  // whole lines of each stream where a storage row is half of one
-    if (!kPacked && kRows >= kRowsThatFetch) FetchPanels<kPanels>(w, panel_words);
+    if (kFetches) FetchPanels<kPanels, is_eight_bit(kStored) ? kBytesAhead : kDirectAhead>(w, panel_words);
     StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
     StorageRow<kRows, kPanels, kStored, kPacked>(c, w, panel_words, x, x_stride, mask);
   }

@@ -1,8 +1,8 @@
 // helios-matmul-bench: the matrix products alone, at the shapes of a layer, beside the machine's own limits.
 //
-// A round measures the limits and then, for each number of rows and each format of weights, goes through all matrices of
-// several layers in the order of a step, so that none is found in a cache; with FP32 inputs, and with inputs that are
-// BF16 values. Medians over rounds: on a shared machine only figures of the same minute compare. A build with
+// A round measures the limits and then, for each number of rows and each format of weights, goes through all matrices
+// of several layers in the order of a step, so that none is found in a cache; with FP32 inputs, and with inputs that
+// are BF16 values. Medians over rounds: on a shared machine only figures of the same minute compare. A build with
 // HELIOS_BENCH_ONEDNN times that library too, in turn.
 #include <sys/mman.h>
 
@@ -272,9 +272,9 @@ void measure(const bench::Flags& options) {
 
 constexpr char kUsage[] =
     "helios-matmul-bench [--threads N] [--rounds N]\n"
-    "  Times a layer's four matrix products for 1 to 512 rows of FP32 and of BF16 inputs, with weights in BF16, INT8 and "
-    "FP8, beside the read bandwidth and FMA peak of this machine; then, in turn, a library where the build asked for "
-    "one (-DHELIOS_BENCH_ONEDNN=ON).\n"
+    "  Times a layer's four matrix products for 1 to 512 rows of FP32 and of BF16 inputs, with weights in BF16, INT8 "
+    "and FP8, beside the read bandwidth and FMA peak of this machine; then, in turn, a library where the build asked "
+    "for one (-DHELIOS_BENCH_ONEDNN=ON).\n"
     "  --threads N   compute threads, 1 to 256 (default 1)\n"
     "  --rounds N    rounds that each median is taken over, 1 to 10000 (default 7)\n"
     "  --help        this text\n";

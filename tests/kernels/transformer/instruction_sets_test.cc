@@ -141,7 +141,13 @@ std::vector<float> everything() {
                                              {DType::kFloat8E4M3, 32}}) {
     for (const int64_t m : {1, 2, 7, 60}) add(products(dtype, scale_columns, DType::kFloat32, m, pool));
   }
-  for (const int64_t m : {3, 7, 12, 60}) add(products(DType::kBFloat16, 0, DType::kBFloat16, m, pool));
+  for (const auto& [dtype, scale_columns] : {std::pair{DType::kBFloat16, 0},
+                                             {DType::kInt8, 150},
+                                             {DType::kInt8, 33},
+                                             {DType::kFloat8E4M3, 150},
+                                             {DType::kFloat8E4M3, 32}}) {
+    for (const int64_t m : {1, 3, 7, 12, 60}) add(products(dtype, scale_columns, DType::kBFloat16, m, pool));
+  }
   for (const int64_t m : {1, 7, 60}) expect_f16_is_exact(m, pool);
   add(row_operations(pool));
   for (const DType round : {DType::kBFloat16, DType::kFloat16}) {
