@@ -3,21 +3,24 @@
 // Up to kQueries queries of one KV head go through its blocks together, so a block is read once for all of them; each
 // query has its own accumulators and its own running maximum, and meets its blocks in ascending order (X1). Positions
 // that a query does not see are never multiplied: what lies there (another request's remains, a later row's NaN) cannot
-// reach it. Mapping: items of (rows, KV head), dealt to threads in turn. Sums over positions run in 16 virtual lanes,
-// so AVX2 and AVX-512 give the same bits; a baseline without fused multiply-add does not. A BF16 cache is widened in
-// registers, so it gives the bits of an FP32 cache that holds the same values, for half the bytes.
+// reach it. Passes of few queries go through their blocks side by side, which changes no order. Mapping: items of
+// (rows, KV head), dealt to threads in turn. Sums over positions run in 16 virtual lanes, so AVX2 and AVX-512 give the
+// same bits; a baseline without fused multiply-add does not. A BF16 cache is widened in registers, so it gives the bits
+// of an FP32 cache that holds the same values, for half the bytes.
 #include "kernels/transformer/attention.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "kernels/transformer/attention_passes.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/transformer/attention_cpu.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "kernels/transformer/attention_products-inl.h"
 #include "kernels/transformer/row_ops-inl.h"
 // After the row operations: this header has its own per-target guard.
 #include <hwy/contrib/math/math-inl.h>
@@ -27,41 +30,39 @@
 namespace helios {
 namespace {
 
-constexpr int64_t kMaxQueries = 32;  // of one pass over the blocks
+constexpr int64_t kMaxPasses = 16;  // of a group
 
 constexpr int64_t padded_dim(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
-/// One head of one row, going through its blocks.
-struct Query {
-  const float* q = nullptr;
-  float* out = nullptr;
-  int32_t first = 0, position = 0;  // visible keys [first, position]
-};
-
-/// A thread's scratch.
-struct PassBuffers {
+/// A thread's scratch, for the queries of a group of passes.
+struct GroupBuffers {
   float* values;  // [kMaxQueries, padded_dim]
   float* scores;  // [kMaxQueries, kKvBlockSize]
   float* max;     // [kMaxQueries]
   float* mass;    // [kMaxQueries]
 };
 
-int64_t pass_floats(int64_t head_dim) { return kMaxQueries * (padded_dim(head_dim) + kKvBlockSize + 2); }
+int64_t group_floats(int64_t head_dim) { return kMaxQueries * (padded_dim(head_dim) + kKvBlockSize + 2); }
 
-PassBuffers buffers_of(void* scratch, int64_t head_dim, int64_t thread) {
-  float* base = static_cast<float*>(scratch) + thread * pass_floats(head_dim);
+GroupBuffers buffers_of(void* scratch, int64_t head_dim, int64_t thread) {
+  float* base = static_cast<float*>(scratch) + thread * group_floats(head_dim);
   float* scores = base + kMaxQueries * padded_dim(head_dim);
   float* max = scores + kMaxQueries * kKvBlockSize;
   return {base, scores, max, max + kMaxQueries};
 }
 
-/// What of block `index` a query sees: positions [begin, end) within the block; empty when begin >= end.
-struct Visible {
-  int32_t begin, end;
-  Visible(const Query& query, int32_t index)
-      : begin(std::max(query.first - index * kKvBlockSize, 0)),
-        end(std::min(query.position + 1 - index * kKvBlockSize, kKvBlockSize)) {}
-  bool operator==(const Visible&) const = default;
+/// Queries [at, at + count) of a group, which see the same part of the same block.
+struct Run {
+  int64_t at = 0;
+  int count = 0;
+  Visible visible;
+  int64_t place = 0;  // elements before the block's keys, or values, of the KV head
+};
+
+/// Runs of as many queries, of different passes, whose blocks are read side by side.
+struct Bunch {
+  int size = 0;  // 1, 2 or 4
+  Run runs[4];
 };
 
 }  // namespace
@@ -73,13 +74,18 @@ namespace helios {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Queries that share a load of the block: accumulators of kVecs vectors each.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+// Queries that share a load of a block, and passes whose blocks are read side by side: a block alone is over before the
+// hardware fetches it well ahead (25% of the time at 80 positions).
+#if HWY_TARGET == HWY_AVX3
 constexpr int kMaxTogether = 4;
+constexpr int kBeside = 4;
+#elif HWY_TARGET == HWY_NEON
+constexpr int kMaxTogether = 4;
+constexpr int kBeside = 1;
 #else
 constexpr int kMaxTogether = 2;
+constexpr int kBeside = 1;
 #endif
-constexpr int kVecs = 4;
 
 /// One head in place: RMS norm (if weighted), rotation of i with i + half, rounding.
 void NormAndRotate(float* HWY_RESTRICT x, int64_t head_dim, const float* norm, float eps, const float* HWY_RESTRICT cos,
@@ -94,18 +100,6 @@ void NormAndRotate(float* HWY_RESTRICT x, int64_t head_dim, const float* norm, f
     hn::StoreU(RoundTo(d, first, round_to), d, x + i);
     hn::StoreU(RoundTo(d, second, round_to), d, x + half + i);
   });
-}
-
-/// A BF16 value is the upper half of an FP32 one.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadWidened(D d, const float* p) {
-  return hn::LoadU(d, p);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadWidened(D d, const uint16_t* p) {
-  const hn::RebindToUnsigned<D> wide;
-  const hn::Rebind<uint16_t, D> narrow;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, p))));
 }
 
 HWY_INLINE void StoreElement(float* to, float value) { *to = value; }
@@ -156,82 +150,6 @@ void RopeAndCacheRow(const RopeAndCacheArgs& args, int64_t row) {
   CacheRow<float>(args, block, offset, k, v);
 }
 
-/// A block's keys or values that are needed next, fetched piece by piece while others are multiplied. Blocks lie
-/// anywhere, and the hardware would notice each only once it is being read.
-class Ahead {
- public:
-  /// `count` elements from `from`, in `pieces` steps. Null: nothing.
-  template <class T>
-  Ahead(const T* from, int64_t count, int64_t pieces)
-      : at_(reinterpret_cast<const char*>(from)),
-        end_(from ? at_ + count * static_cast<int64_t>(sizeof(T)) : at_),
-        lines_((count * static_cast<int64_t>(sizeof(T)) / 64 + pieces - 1) / pieces) {}
-  HWY_INLINE void Fetch() {
-    for (int64_t line = 0; line < lines_ && at_ < end_; ++line, at_ += 64) hwy::Prefetch(at_);
-  }
-
- private:
-  const char* at_;
-  const char* end_;
-  int64_t lines_;
-};
-
-/// c[q][0, n vectors) = c * start[q] + sum over i in [begin, end) of a[q][i] * b[i * b_stride + column]; kZero: from
-/// zero.
-template <int kQueries, int kCount, bool kZero, class D, class T>
-HWY_INLINE void Accumulate(D d, const float* const* a, const T* HWY_RESTRICT b, int64_t b_stride, int64_t begin,
-                           int64_t end, const float* start, float* const* c, int64_t column, Ahead& ahead) {
-  using V = hn::Vec<D>;
-  const int64_t lanes = static_cast<int64_t>(hn::MaxLanes(d));
-  V sums[kQueries][kCount];
-  const float* left[kQueries];
-#pragma GCC unroll 4
-  for (int q = 0; q < kQueries; ++q) {
-    left[q] = a[q];
-#pragma GCC unroll 4
-    for (int v = 0; v < kCount; ++v) {
-      sums[q][v] = kZero ? hn::Zero(d) : hn::Mul(hn::LoadU(d, c[q] + column + v * lanes), hn::Set(d, start[q]));
-    }
-  }
-  for (int64_t i = begin; i < end; ++i) {
-    ahead.Fetch();
-    V right[kCount];
-#pragma GCC unroll 4
-    for (int v = 0; v < kCount; ++v) right[v] = LoadWidened(d, b + i * b_stride + column + v * lanes);
-#pragma GCC unroll 4
-    for (int q = 0; q < kQueries; ++q) {
-      const V broadcast = hn::Set(d, left[q][i]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kCount; ++v) sums[q][v] = hn::MulAdd(broadcast, right[v], sums[q][v]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int q = 0; q < kQueries; ++q) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kCount; ++v) hn::StoreU(sums[q][v], d, c[q] + column + v * lanes);
-  }
-}
-
-/// Accumulate() over `columns` columns: four vectors at a time, then one, then single elements.
-template <int kQueries, bool kZero, class T>
-HWY_NOINLINE void Product(const float* const* a, const T* b, int64_t b_stride, int64_t begin, int64_t end,
-                          const float* start, float* const* c, int64_t columns, Ahead ahead) {
-  const F32 d;
-  int64_t column = 0;
-  for (; column + kVecs * kLanes <= columns; column += kVecs * kLanes) {
-    Accumulate<kQueries, kVecs, kZero>(d, a, b, b_stride, begin, end, start, c, column, ahead);
-  }
-  for (; column + 2 * kLanes <= columns; column += 2 * kLanes) {
-    Accumulate<kQueries, 2, kZero>(d, a, b, b_stride, begin, end, start, c, column, ahead);
-  }
-  for (; column + kLanes <= columns; column += kLanes) {
-    Accumulate<kQueries, 1, kZero>(d, a, b, b_stride, begin, end, start, c, column, ahead);
-  }
-  for (; column < columns; ++column) {
-    Accumulate<kQueries, 1, kZero>(One(), a, b, b_stride, begin, end, start, c, column, ahead);
-  }
-}
-
 /// e^x for x <= 0; NaN stays NaN (Highway's Exp gives 0).
 template <class V>
 HWY_INLINE V ExpKeepingNan(V x) {
@@ -269,118 +187,232 @@ float FoldScores(float* HWY_RESTRICT scores, Visible visible, float scale, float
   return keep;
 }
 
-/// One block for queries [at, at + kQueries), all of which see the same part of it. `next`: keys that follow, or null.
-template <int kQueries, class T>
-HWY_INLINE void FoldBlock(const AttentionShape& shape, const Query* queries, int64_t at, Visible visible, const T* keys,
-                          const T* values, const T* next, const PassBuffers& buffers) {
-  // Those who come later find all of it in the cache.
-  const int64_t ahead = at == 0 ? shape.head_dim * kKvBlockSize : 0;
-  const float* q[kQueries];
-  const float* weights[kQueries];
-  float* scores[kQueries];
-  float* sums[kQueries];
-  float keep[kQueries];
-  for (int j = 0; j < kQueries; ++j) {
-    q[j] = queries[at + j].q;
-    weights[j] = scores[j] = buffers.scores + (at + j) * kKvBlockSize;
-    sums[j] = buffers.values + (at + j) * padded_dim(shape.head_dim);
-  }
-  Product<kQueries, true>(q, keys, kKvBlockSize, 0, shape.head_dim, nullptr, scores, kKvBlockSize,
-                          Ahead(values, ahead, shape.head_dim));
-  for (int j = 0; j < kQueries; ++j) {
-    keep[j] = FoldScores(scores[j], visible, shape.scale, buffers.max[at + j], buffers.mass[at + j]);
-  }
-  const int64_t passes = (shape.head_dim + kVecs * kLanes - 1) / (kVecs * kLanes);
-  Product<kQueries, false>(weights, values, shape.head_dim, visible.begin, visible.end, keep, sums, shape.head_dim,
-                           Ahead(next, ahead, passes * (visible.end - visible.begin)));
-}
-
+/// Passes that go through their blocks side by side.
 template <class T>
-void FoldBlockForAll(const AttentionShape& shape, const Query* queries, int64_t count, int32_t index, const T* keys,
-                     const T* values, const T* next, const PassBuffers& buffers) {
-  for (int64_t at = 0; at < count;) {
-    const Visible visible(queries[at], index);
-    int64_t same = 1;
-    while (at + same < count && same < kMaxTogether && Visible(queries[at + same], index) == visible) ++same;
-    if (visible.begin >= visible.end) {
-      at += same;
-    } else if (same >= 4) {
-      if constexpr (kMaxTogether >= 4) FoldBlock<4>(shape, queries, at, visible, keys, values, next, buffers);
-      at += 4;
-    } else if (same >= 2) {
-      FoldBlock<2>(shape, queries, at, visible, keys, values, next, buffers);
-      at += 2;
-    } else {
-      FoldBlock<1>(shape, queries, at, visible, keys, values, next, buffers);
-      at += 1;
-    }
-  }
-}
+class PassGroup {
+ public:
+  PassGroup(const AttentionArgs& args, const GroupBuffers& buffers) : args_(args), buffers_(buffers) {}
 
-/// Softmax-weighted values of `count` queries of one slot and one KV head.
-template <class T>
-void RunPass(const AttentionArgs& args, const Query* queries, int64_t count, int32_t slot, int64_t kv_head,
-             const PassBuffers& buffers) {
-  const T* keys = static_cast<const T*>(args.cache.keys);
-  const T* values = static_cast<const T*>(args.cache.values);
-  const int64_t dim = args.shape.head_dim, stride = padded_dim(dim);
-  int32_t first = queries[0].first, last = queries[0].position;
-  for (int64_t j = 0; j < count; ++j) {
-    first = std::min(first, queries[j].first);
-    last = std::max(last, queries[j].position);
-    buffers.max[j] = -HUGE_VALF;
-    buffers.mass[j] = 0.0f;
-    std::memset(buffers.values + j * stride, 0, static_cast<size_t>(dim) * sizeof(float));
+  /// Whether a pass fits in beside the others.
+  bool takes(const Pass& pass) const { return num_passes_ < kMaxPasses && num_queries_ + pass.count <= kMaxQueries; }
+  void add(const Pass& pass) {
+    passes_[num_passes_++] = {pass.slot, pass.kv_head, pass.first_block, pass.last_block, num_queries_, pass.count};
+    std::copy_n(pass.queries, pass.count, queries_ + num_queries_);
+    num_queries_ += pass.count;
   }
-  const int32_t* table = args.rows.block_tables + static_cast<int64_t>(slot) * args.rows.max_blocks;
-  const auto place = [&](int32_t index) {
-    return (static_cast<int64_t>(table[index]) * args.shape.kv_heads + kv_head) * dim * kKvBlockSize;
-  };
-  for (int32_t index = first / kKvBlockSize; index <= last / kKvBlockSize; ++index) {
-    const int64_t base = place(index);
-    const T* next = index < last / kKvBlockSize ? keys + place(index + 1) : nullptr;
-    FoldBlockForAll(args.shape, queries, count, index, keys + base, values + base, next, buffers);
-  }
-  for (int64_t j = 0; j < count; ++j) {
-    const float* sums = buffers.values + j * stride;
-    float* out = queries[j].out;
-    ForEach(dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
-      const auto value = hn::Div(hn::LoadU(d, sums + i), hn::Set(d, buffers.mass[j]));
-      hn::StoreU(RoundTo(d, value, args.round_to), d, out + i);
-    });
-  }
-}
 
-/// Rows [begin, end) for one KV head: passes over rows of one slot.
-void RunItem(const AttentionArgs& args, int64_t begin, int64_t end, int64_t kv_head, const PassBuffers& buffers) {
-  const AttentionShape& shape = args.shape;
-  Query queries[kMaxQueries];
-  int64_t count = 0;
-  int32_t slot = -1;
-  const auto flush = [&]() HWY_ATTR {
-    if (count > 0 && args.cache.dtype == DType::kBFloat16) {
-      RunPass<uint16_t>(args, queries, count, slot, kv_head, buffers);
-    } else if (count > 0) {
-      RunPass<float>(args, queries, count, slot, kv_head, buffers);
+  /// Softmax-weighted values of all queries; then the group is empty.
+  void Finish() {
+    const int64_t dim = args_.shape.head_dim, stride = padded_dim(dim);
+    std::fill_n(buffers_.max, num_queries_, -HUGE_VALF);
+    std::fill_n(buffers_.mass, num_queries_, 0.0f);
+    std::memset(buffers_.values, 0, static_cast<size_t>(num_queries_ * stride) * sizeof(float));
+    for (int32_t step = 0; FindRuns(step); ++step) FoldRuns(step);
+    for (int64_t j = 0; j < num_queries_; ++j) {
+      const float* sums = buffers_.values + j * stride;
+      float* out = queries_[j].out;
+      ForEach(dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
+        const auto value = hn::Div(hn::LoadU(d, sums + i), hn::Set(d, buffers_.mass[j]));
+        hn::StoreU(RoundTo(d, value, args_.round_to), d, out + i);
+      });
     }
-    count = 0;
+    num_passes_ = num_queries_ = 0;
+  }
+
+ private:
+  struct Member {
+    int32_t slot;
+    int64_t kv_head;
+    int32_t first_block, last_block;
+    int64_t first_query, num_queries;
+    int64_t first_run = 0, num_runs = 0;  // of the block that it is at
   };
-  for (int64_t row = begin; row < end; ++row) {
-    const int32_t position = args.rows.positions[row];
-    for (int64_t h = 0; h < shape.q_heads; ++h) {
-      if (shape.kv_of_q[h] != kv_head) continue;
-      float* out = args.out + row * args.out_stride + h * shape.head_dim;
-      if (position < 0) {
-        std::memset(out, 0, static_cast<size_t>(shape.head_dim) * sizeof(float));
-        continue;
+
+  const T* keys() const { return static_cast<const T*>(args_.cache.keys); }
+  const T* values() const { return static_cast<const T*>(args_.cache.values); }
+  int64_t block_elements() const { return args_.shape.head_dim * kKvBlockSize; }
+  int64_t PlaceOf(const Member& pass, int32_t index) const {
+    const int64_t block = args_.rows.block_tables[int64_t{pass.slot} * args_.rows.max_blocks + index];
+    return (block * args_.shape.kv_heads + pass.kv_head) * block_elements();
+  }
+
+  /// The runs of each pass's block number `step`; false when no pass has one.
+  bool FindRuns(int32_t step) {
+    bool any = false;
+    int64_t num_runs = 0;
+    for (int64_t p = 0; p < num_passes_; ++p) {
+      Member& pass = passes_[p];
+      pass.first_run = num_runs, pass.num_runs = 0;
+      const int32_t index = pass.first_block + step;
+      if (index > pass.last_block) continue;
+      any = true;
+      const int64_t place = PlaceOf(pass, index), end = pass.first_query + pass.num_queries;
+      FetchPageStarts(values() + place, block_elements());
+      for (int64_t at = pass.first_query; at < end;) {
+        const Visible visible(queries_[at], index);
+        int same = 1;
+        while (at + same < end && same < kMaxTogether && Visible(queries_[at + same], index) == visible) ++same;
+        if (same == 3) same = 2;
+        if (!visible.empty()) runs_[num_runs + pass.num_runs++] = {at, same, visible, place};
+        at += same;
       }
-      if (count == kMaxQueries || (count > 0 && slot != args.rows.slots[row])) flush();
-      slot = args.rows.slots[row];
-      const int32_t first = shape.window > 0 ? std::max(position - shape.window + 1, 0) : 0;
-      queries[count++] = {args.qkv + row * args.qkv_stride + h * shape.head_dim, out, first, position};
+      num_runs += pass.num_runs;
+    }
+    return any;
+  }
+
+  /// The passes' first runs, then their second, ..., in bunches of as many queries each.
+  void BunchRuns() {
+    num_bunches_ = 0;
+    for (int64_t ordinal = 0, left = 1; left > 0; ++ordinal) {
+      left = 0;
+      Bunch bunch;
+      for (int64_t p = 0; p < num_passes_; ++p) {
+        if (ordinal >= passes_[p].num_runs) continue;
+        const Run& run = runs_[passes_[p].first_run + ordinal];
+        const bool full = bunch.size == kBeside || bunch.size * run.count == 2 * kBeside;
+        if (bunch.size > 0 && (run.count != bunch.runs[0].count || full)) Add(bunch);
+        bunch.runs[bunch.size++] = run;
+        left += ordinal + 1 < passes_[p].num_runs;
+      }
+      Add(bunch);
     }
   }
-  flush();
+  /// Three are two and one.
+  void Add(Bunch& bunch) {
+    if (bunch.size == 3) {
+      bunches_[num_bunches_++] = {2, {bunch.runs[0], bunch.runs[1]}};
+      bunch = {1, {bunch.runs[2]}};
+    }
+    if (bunch.size > 0) bunches_[num_bunches_++] = bunch;
+    bunch.size = 0;
+  }
+
+  void FoldRuns(int32_t step) {
+    BunchRuns();
+    for (int b = 0; b < num_bunches_; ++b) {
+      const Bunch& bunch = bunches_[b];
+      ForBunch(bunch, [&](auto size, auto count) HWY_ATTR { Scores<size(), count()>(bunch.runs); });
+    }
+    for (int b = 0; b < num_bunches_; ++b) {
+      for (int r = 0; r < bunches_[b].size; ++r) FoldScoresOf(bunches_[b].runs[r]);
+    }
+    for (int64_t p = 0; p < num_passes_; ++p) {
+      const int32_t next = passes_[p].first_block + step + 1;
+      if (next <= passes_[p].last_block) FetchPageStarts(keys() + PlaceOf(passes_[p], next), block_elements());
+    }
+    for (int b = 0; b < num_bunches_; ++b) {
+      const Bunch& bunch = bunches_[b];
+      ForBunch(bunch, [&](auto size, auto count) HWY_ATTR { Values<size(), count()>(bunch.runs); });
+    }
+  }
+
+  /// Calls `function` with constants: how many passes, and how many queries of each.
+  template <class Function>
+  HWY_INLINE void ForBunch(const Bunch& bunch, const Function& function) {
+    const auto call = [&](auto count) HWY_ATTR {
+      if constexpr (kBeside >= 4 && count() <= 2) {
+        if (bunch.size == 4) return function(std::integral_constant<int, 4>(), count);
+      }
+      if constexpr (kBeside >= 2) {
+        if (bunch.size == 2) return function(std::integral_constant<int, 2>(), count);
+      }
+      function(std::integral_constant<int, 1>(), count);
+    };
+    if (bunch.runs[0].count == 1) return call(std::integral_constant<int, 1>());
+    if (bunch.runs[0].count == 2) return call(std::integral_constant<int, 2>());
+    if constexpr (kMaxTogether >= 4) call(std::integral_constant<int, 4>());
+  }
+
+  template <int kPasses, int kQueries>
+  void Scores(const Run* runs) {
+    const float* q[kPasses][kQueries];
+    float* scores[kPasses][kQueries];
+    const T* blocks[kPasses];
+    int32_t seen = 0;
+    for (int p = 0; p < kPasses; ++p) {
+      blocks[p] = keys() + runs[p].place;
+      seen = std::max(seen, runs[p].visible.end);
+      for (int j = 0; j < kQueries; ++j) {
+        q[p][j] = queries_[runs[p].at + j].q;
+        scores[p][j] = buffers_.scores + (runs[p].at + j) * kKvBlockSize;
+      }
+    }
+    // Not the keys behind the last that is seen: half of a block's may be other lines of memory.
+    const int64_t dim = args_.shape.head_dim, columns = seen <= kKvBlockSize / 2 ? kKvBlockSize / 2 : kKvBlockSize;
+    if constexpr (kPasses == 1) {
+      Product<kQueries, true>(q[0], blocks[0], kKvBlockSize, 0, dim, nullptr, scores[0], columns);
+    } else {
+      constexpr int kAll = kKvBlockSize / kLanes;
+      if (columns == kKvBlockSize) return ScoresTogether<kPasses, kQueries, kAll>(q, blocks, dim, scores);
+      ScoresTogether<kPasses, kQueries, kAll / 2>(q, blocks, dim, scores);
+    }
+  }
+
+  void FoldScoresOf(const Run& run) {
+    for (int64_t j = run.at; j < run.at + run.count; ++j) {
+      keep_[j] = FoldScores(buffers_.scores + j * kKvBlockSize, run.visible, args_.shape.scale, buffers_.max[j],
+                            buffers_.mass[j]);
+    }
+  }
+
+  template <int kPasses, int kQueries>
+  void Values(const Run* runs) {
+    const int64_t dim = args_.shape.head_dim;
+    const float* weights[kPasses][kQueries];
+    float* sums[kPasses][kQueries];
+    const T* blocks[kPasses];
+    for (int p = 0; p < kPasses; ++p) {
+      blocks[p] = values() + runs[p].place;
+      for (int j = 0; j < kQueries; ++j) {
+        weights[p][j] = buffers_.scores + (runs[p].at + j) * kKvBlockSize;
+        sums[p][j] = buffers_.values + (runs[p].at + j) * padded_dim(dim);
+      }
+    }
+    const auto add = [&](int p, bool first, int64_t from, int64_t to) HWY_ATTR {
+      if (first)
+        return Product<kQueries, false>(weights[p], blocks[p], dim, from, to, keep_ + runs[p].at, sums[p], dim);
+      constexpr float kOnes[] = {1.0f, 1.0f, 1.0f, 1.0f};
+      Product<kQueries, false>(weights[p], blocks[p], dim, from, to, kOnes, sums[p], dim);
+    };
+    if constexpr (kPasses == 1) return add(0, true, runs[0].visible.begin, runs[0].visible.end);
+    // Together where all see the positions, after what only some see of those before, and before those behind.
+    int64_t begin = 0, end = kKvBlockSize;
+    for (int p = 0; p < kPasses; ++p) {
+      begin = std::max<int64_t>(begin, runs[p].visible.begin), end = std::min<int64_t>(end, runs[p].visible.end);
+    }
+    end = std::max(begin, end);
+    for (int p = 0; p < kPasses; ++p) {
+      add(p, true, runs[p].visible.begin, std::min<int64_t>(begin, runs[p].visible.end));
+    }
+    if (dim % (kVecs * kLanes) != 0) end = begin;
+    ValuesTogether<kPasses, kQueries>(weights, blocks, begin, end, sums, dim);
+    for (int p = 0; p < kPasses; ++p) {
+      const int64_t from = std::max<int64_t>(end, runs[p].visible.begin);
+      add(p, false, std::min<int64_t>(from, runs[p].visible.end), runs[p].visible.end);
+    }
+  }
+
+  const AttentionArgs& args_;
+  const GroupBuffers& buffers_;
+  Member passes_[kMaxPasses];
+  Run runs_[kMaxQueries];  // of all passes' blocks of this step
+  Query queries_[kMaxQueries];
+  Bunch bunches_[kMaxQueries];
+  float keep_[kMaxQueries];
+  int64_t num_passes_ = 0, num_queries_ = 0;
+  int num_bunches_ = 0;
+};
+
+template <class T>
+void RunPasses(const AttentionArgs& args, PassWalk& walk, const GroupBuffers& buffers) {
+  PassGroup<T> group(args, buffers);
+  Pass pass;
+  while (walk.next(pass)) {
+    if (!group.takes(pass)) group.Finish();
+    group.add(pass);
+  }
+  group.Finish();
 }
 
 }  // namespace
@@ -391,14 +423,12 @@ void RopeAndCacheRows(const RopeAndCacheArgs& args, int64_t begin, int64_t end) 
   }
 }
 
-/// This thread's share of the items, `rows_an_item` rows each.
-void AttentionThread(const AttentionArgs& args, void* scratch, int64_t rows_an_item, int64_t thread, int64_t threads) {
-  const PassBuffers buffers = buffers_of(scratch, args.shape.head_dim, thread);
-  const int64_t rows = *args.rows.num_rows, pieces = (rows + rows_an_item - 1) / rows_an_item;
-  for (int64_t item = thread; item < pieces * args.shape.kv_heads; item += threads) {
-    const int64_t begin = item / args.shape.kv_heads * rows_an_item;
-    RunItem(args, begin, std::min(begin + rows_an_item, rows), item % args.shape.kv_heads, buffers);
-  }
+/// This thread's passes, of pieces of at most `max_rows` rows.
+void AttentionThread(const AttentionArgs& args, void* scratch, int64_t max_rows, int64_t thread, int64_t threads) {
+  const GroupBuffers buffers = buffers_of(scratch, args.shape.head_dim, thread);
+  PassWalk walk(args, max_rows, thread, threads);
+  if (args.cache.dtype == DType::kBFloat16) return RunPasses<uint16_t>(args, walk, buffers);
+  RunPasses<float>(args, walk, buffers);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -422,7 +452,7 @@ void rope_and_cache(const RopeAndCacheArgs& args, const Launcher& on) {
 }
 
 int64_t attention_scratch_bytes(const AttentionShape& shape, const AttentionRows&, int num_threads) {
-  return num_threads * pass_floats(shape.head_dim) * static_cast<int64_t>(sizeof(float));
+  return num_threads * group_floats(shape.head_dim) * static_cast<int64_t>(sizeof(float));
 }
 
 void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& on) {
@@ -435,10 +465,10 @@ void paged_attention(const AttentionArgs& args, void* scratch, const Launcher& o
   struct Step {
     const AttentionArgs& args;
     void* scratch;
-    int64_t rows_an_item;
+    int64_t max_rows;
   } const step{args, scratch, std::clamp<int64_t>(rows / wanted_pieces, 1, std::max<int64_t>(1, kMaxQueries / group))};
   pool.run([&step](int thread, int threads) {
-    HWY_DYNAMIC_DISPATCH(AttentionThread)(step.args, step.scratch, step.rows_an_item, thread, threads);
+    HWY_DYNAMIC_DISPATCH(AttentionThread)(step.args, step.scratch, step.max_rows, thread, threads);
   });
 }
 

@@ -136,7 +136,7 @@ std::vector<int32_t> ascending(int32_t begin, int32_t end) {
 const std::vector<Geometry>& geometries() {
   static const std::vector<Geometry> all = {
       grouped(4, 2, 8), grouped(3, 3, 12), grouped(6, 2, 20), grouped(8, 1, 24), grouped(4, 4, 32), grouped(14, 2, 64),
-      grouped(4, 2, 128),
+      grouped(4, 2, 128), grouped(12, 4, 128), grouped(8, 1, 128),
       // uneven groups, as where KV heads are replicated, and one group beyond a pass
       Geometry{5, 2, 16, {0, 1, 1, 0, 1}}, grouped(40, 1, 8)};
   return all;
@@ -304,6 +304,35 @@ TEST(PagedAttention, X1_PrefillInAnyChunkingAndDecodeGiveTheSameBits) {
               run_chunked(geometry, length, chunk, window, chunk % 2 == 0, true, *pool, 4, dtype);
           ASSERT_EQ(bits_of(out.data(), static_cast<int64_t>(out.size())), expected)
               << "chunk " << chunk << " head_dim " << geometry.head_dim;
+        }
+      }
+    }
+  }
+}
+
+// Sequences of few queries go through their blocks side by side, in company that sees other parts of other blocks.
+TEST(PagedAttention, X1_DecodeBesideSequencesOfAnyLengthGivesTheBitsOfDecodeAlone) {
+  const auto lengths = testing::cases_for_device<int32_t>({70, 1, 33, 97, 31, 64, 5, 102, 32}, 3);
+  const auto count = static_cast<int32_t>(lengths.size());
+  for (const int threads : testing::cases_for_device<int>({1, 2, 3}, 1)) {
+    ThreadPool pool(threads);
+    for (const Geometry& geometry : testing::cases_for_device(geometries(), 2)) {
+      for (const auto& [window, dtype] : {std::pair{0, kCaches[0]}, {20, kCaches[0]}, {0, kCaches[1]}}) {
+        Cache cache(geometry, count, 104, dtype);
+        const int64_t width = cache.row_floats(), out_width = cache.out_floats();
+        for (int32_t slot = 0; slot < count; ++slot) {
+          std::vector<float> prompt = random_floats(lengths[slot] * width, 60 + slot);
+          step(cache, prompt, ascending(0, lengths[slot]), std::vector<int32_t>(lengths[slot], slot), window, nullptr,
+               pool);
+        }
+        const std::vector<float> rows = random_floats(count * width, 59);
+        std::vector<float> all = rows;
+        const std::vector<float> together = step(cache, all, lengths, ascending(0, count), window, nullptr, pool);
+        for (int32_t slot = 0; slot < count; ++slot) {
+          std::vector<float> row(&rows[slot * width], &rows[slot * width] + width);
+          const std::vector<float> alone = step(cache, row, {lengths[slot]}, {slot}, window, nullptr, pool);
+          ASSERT_EQ(bits_of(&together[slot * out_width], out_width), bits_of(alone.data(), out_width))
+              << "slot " << slot << " head_dim " << geometry.head_dim << " threads " << threads;
         }
       }
     }
