@@ -105,49 +105,46 @@ void NormAndRotate(float* HWY_RESTRICT x, int64_t head_dim, const float* norm, f
 HWY_INLINE void StoreElement(float* to, float value) { *to = value; }
 HWY_INLINE void StoreElement(uint16_t* to, float value) { *to = float_to_bf16(value); }
 
-/// Key and value heads of a row to position `offset` of a block.
+/// A key and a value head to position `offset` of a block; `base`: elements before the block's of that head.
 template <class T>
-void CacheRow(const RopeAndCacheArgs& args, int64_t block, int64_t offset, const float* k, const float* v) {
+void CacheHead(const RopeAndCacheArgs& args, int64_t base, int64_t offset, const float* k, const float* v) {
   const int64_t dim = args.shape.head_dim;
-  for (int64_t h = 0; h < args.shape.kv_heads; ++h) {
-    const int64_t base = (block * args.shape.kv_heads + h) * dim * kKvBlockSize;
-    T* keys = static_cast<T*>(args.cache.keys) + base + offset;
-    T* values = static_cast<T*>(args.cache.values) + base + offset * dim;
-    for (int64_t i = 0; i < dim; ++i) StoreElement(keys + i * kKvBlockSize, k[h * dim + i]);
-    for (int64_t i = 0; i < dim; ++i) StoreElement(values + i, v[h * dim + i]);
-  }
+  T* keys = static_cast<T*>(args.cache.keys) + base + offset;
+  T* values = static_cast<T*>(args.cache.values) + base + offset * dim;
+  for (int64_t i = 0; i < dim; ++i) StoreElement(keys + i * kKvBlockSize, k[i]);
+  for (int64_t i = 0; i < dim; ++i) StoreElement(values + i, v[i]);
 }
 
-void RopeAndCacheRow(const RopeAndCacheArgs& args, int64_t row) {
+/// One KV head of a row, and its even share of the query heads.
+void RopeAndCacheHead(const RopeAndCacheArgs& args, int64_t row, int64_t kv_head) {
   const AttentionShape& shape = args.shape;
   const int64_t dim = shape.head_dim, position = args.rows.positions[row];
   const float* cos = args.rope.cos + position * (dim / 2);
   const float* sin = args.rope.sin + position * (dim / 2);
   float* q = args.qkv + row * args.qkv_stride;
-  float* k = q + shape.q_heads * dim;
+  float* k = q + (shape.q_heads + kv_head) * dim;
   float* v = k + shape.kv_heads * dim;
-  for (int64_t h = 0; h < shape.q_heads; ++h) {
+  const int64_t q_end = (kv_head + 1) * shape.q_heads / shape.kv_heads;
+  for (int64_t h = kv_head * shape.q_heads / shape.kv_heads; h < q_end; ++h) {
     NormAndRotate(q + h * dim, dim, args.q_norm, args.norm_eps, cos, sin, args.round_to);
   }
-  for (int64_t h = 0; h < shape.kv_heads; ++h) {
-    NormAndRotate(k + h * dim, dim, args.k_norm, args.norm_eps, cos, sin, args.round_to);
-  }
+  NormAndRotate(k, dim, args.k_norm, args.norm_eps, cos, sin, args.round_to);
   if (args.round_to == DType::kFloat16) {
-    ForEach(shape.kv_heads * dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
+    ForEach(dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
       const auto key = hn::LoadU(d, k + i);
       const auto infinite = hn::Eq(hn::Abs(key), hn::Set(d, HUGE_VALF));
       hn::StoreU(hn::IfThenElse(infinite, hn::Sub(key, key), key), d, k + i);
     });
   }
   if (args.round_to != DType::kFloat32) {
-    ForEach(shape.kv_heads * dim, [&](auto d, int64_t i) HELIOS_INLINE_LAMBDA {
-      hn::StoreU(RoundTo(d, hn::LoadU(d, v + i), args.round_to), d, v + i);
-    });
+    ForEach(dim, [&](auto d, int64_t i)
+                     HELIOS_INLINE_LAMBDA { hn::StoreU(RoundTo(d, hn::LoadU(d, v + i), args.round_to), d, v + i); });
   }
   const int64_t table = static_cast<int64_t>(args.rows.slots[row]) * args.rows.max_blocks;
   const int64_t block = args.rows.block_tables[table + position / kKvBlockSize], offset = position % kKvBlockSize;
-  if (args.cache.dtype == DType::kBFloat16) return CacheRow<uint16_t>(args, block, offset, k, v);
-  CacheRow<float>(args, block, offset, k, v);
+  const int64_t base = (block * shape.kv_heads + kv_head) * dim * kKvBlockSize;
+  if (args.cache.dtype == DType::kBFloat16) return CacheHead<uint16_t>(args, base, offset, k, v);
+  CacheHead<float>(args, base, offset, k, v);
 }
 
 /// e^x for x <= 0; NaN stays NaN (Highway's Exp gives 0).
@@ -417,9 +414,11 @@ void RunPasses(const AttentionArgs& args, PassWalk& walk, const GroupBuffers& bu
 
 }  // namespace
 
-void RopeAndCacheRows(const RopeAndCacheArgs& args, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    if (args.rows.positions[row] >= 0) RopeAndCacheRow(args, row);
+/// KV heads [begin, end) of all rows' in a line.
+void RopeAndCacheHeads(const RopeAndCacheArgs& args, int64_t begin, int64_t end) {
+  for (int64_t head = begin; head < end; ++head) {
+    const int64_t row = head / args.shape.kv_heads;
+    if (args.rows.positions[row] >= 0) RopeAndCacheHead(args, row, head % args.shape.kv_heads);
   }
 }
 
@@ -438,16 +437,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace helios {
 
-HWY_EXPORT(RopeAndCacheRows);
+HWY_EXPORT(RopeAndCacheHeads);
 HWY_EXPORT(AttentionThread);
 
 void rope_and_cache(const RopeAndCacheArgs& args, const Launcher& on) {
   ThreadPool& pool = on.pool();
-  constexpr int64_t kElementsWorthAFork = 16384;
-  const int64_t row = static_cast<int64_t>(args.shape.q_heads + 2 * args.shape.kv_heads) * args.shape.head_dim;
-  const int64_t grain = std::max<int64_t>(1, kElementsWorthAFork / std::max<int64_t>(row, 1));
-  pool.parallel_for(*args.rows.num_rows, grain, [&args](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(RopeAndCacheRows)(args, begin, end);
+  constexpr int64_t kElementsWorthAFork = 2048;  // written to lines of memory that nobody has fetched
+  const AttentionShape& shape = args.shape;
+  if (shape.kv_heads == 0) return;
+  const int64_t head = (shape.q_heads / shape.kv_heads + 2) * shape.head_dim;
+  const int64_t grain = std::max<int64_t>(1, kElementsWorthAFork / std::max<int64_t>(head, 1));
+  pool.parallel_for(*args.rows.num_rows * shape.kv_heads, grain, [&args](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(RopeAndCacheHeads)(args, begin, end);
   });
 }
 
