@@ -10,6 +10,7 @@
 #include "kernels/step/row_expansion.h"
 #include "kernels/step/step_summary.h"
 #include "kernels/step/updates.h"
+#include "kernels/step/verify_proposals.h"
 
 namespace helios::reference {
 
@@ -24,10 +25,15 @@ struct Rows {
   std::vector<LaneFate> fates;
   std::vector<int32_t> sampling, halves;  // by lane
   std::vector<int32_t> tokens, positions, slots;
-  std::vector<int32_t> sampling_rows, sampling_slots, sampling_positions, sampling_halves;
+  std::vector<int32_t> sampling_rows, sampling_slots, sampling_positions, sampling_halves, sampling_tokens;
   std::vector<uint32_t> sampling_epochs;
 };
 Rows expand_rows(const RowExpansionArgs& args);
+
+struct Verified {
+  std::vector<int32_t> chosen, offered;  // by lane
+};
+Verified verify_proposals(const VerifyProposalsArgs& args);
 
 struct PromptTargets {
   std::vector<int32_t> targets, tokens;  // by row

@@ -17,7 +17,7 @@ LaneFate judge(const RowExpansionArgs& a, const LaneInput& lane, int32_t* first,
   const SlotState& slot = a.slots[lane.slot];
   if (slot.epoch == 0 || slot.epoch != lane.epoch || slot.finished) return LaneFate::kDead;
   *first = lane.decodes ? slot.position : lane.start;
-  *count = lane.decodes ? 1 : lane.num_tokens;
+  *count = lane_rows(lane);
   if (lane.decodes && slot.last_token < 0) return LaneFate::kBroken;
   // A fresh slot may begin anywhere (its prefix came from the cache); from then on without gaps.
   if (!lane.decodes && slot.position != 0 && slot.position != lane.start) return LaneFate::kBroken;
@@ -41,19 +41,14 @@ void expand_rows(const RowExpansionArgs& a, const Launcher&) {
     a.lanes.first_positions[i] = first;
     a.lanes.num_rows[i] = count;
     a.lanes.halves[i] = half;
-    a.lanes.sampling[i] = count > 0 && lane.samples ? sampling : -1;
+    const int32_t sampled = lane_sampling_rows(lane, count), silent = count - sampled;
+    a.lanes.sampling[i] = sampled > 0 ? sampling : -1;
     for (int32_t t = 0; t < count; ++t, ++rows) {
-      a.tokens[rows] = lane.decodes ? a.slots[lane.slot].last_token : a.inputs.prompt_tokens[lane.first_token + t];
+      a.tokens[rows] = lane_token(a, lane, t);
       a.positions[rows] = first + t;
       a.row_slots[rows] = lane.slot;
+      if (t >= silent) place_sampling_row(a, lane, half, sampling++, rows, first + t, t - silent);
     }
-    if (a.lanes.sampling[i] < 0) continue;
-    a.sampling_rows[sampling] = rows - 1;
-    a.sampling_slots[sampling] = lane.slot;
-    a.sampling_epochs[sampling] = lane.epoch;
-    a.sampling_positions[sampling] = first + count;
-    a.sampling_halves[sampling] = half;
-    ++sampling;
   }
   *a.num_rows = rows;
   *a.num_sampling = sampling;

@@ -14,7 +14,7 @@ __global__ void judge_kernel(RowExpansionArgs a) {
   const LaneInput lane = a.inputs.lanes[i];
   const SlotState& slot = a.slots[lane.slot];
   const int32_t first = lane.decodes ? slot.position : lane.start;
-  const int32_t count = lane.decodes ? 1 : lane.num_tokens;
+  const int32_t count = lane_rows(lane);
   LaneFate fate = LaneFate::kRuns;
   if (slot.epoch == 0 || slot.epoch != lane.epoch || slot.finished) {
     fate = LaneFate::kDead;
@@ -58,19 +58,14 @@ __device__ inline RowCounts block_scan(RowCounts value, RowCounts* totals) {
 __device__ inline void place_lane(const RowExpansionArgs& a, int32_t i, int32_t member) {
   const LaneInput lane = a.inputs.lanes[i];
   const int32_t first_row = a.lanes.first_rows[i], position = a.lanes.first_positions[i], count = a.lanes.num_rows[i];
+  const int32_t sampling = a.lanes.sampling[i], silent = count - lane_sampling_rows(lane, count);
   for (int32_t t = member; t < count; t += kWarpSize) {
-    a.tokens[first_row + t] =
-        lane.decodes ? a.slots[lane.slot].last_token : a.inputs.prompt_tokens[lane.first_token + t];
-    a.positions[first_row + t] = position + t;
-    a.row_slots[first_row + t] = lane.slot;
+    const int32_t row = first_row + t, token = t - silent;
+    a.tokens[row] = lane_token(a, lane, t);
+    a.positions[row] = position + t;
+    a.row_slots[row] = lane.slot;
+    if (token >= 0) place_sampling_row(a, lane, a.lanes.halves[i], sampling + token, row, position + t, token);
   }
-  const int32_t sampling = a.lanes.sampling[i];
-  if (member != 0 || sampling < 0) return;
-  a.sampling_rows[sampling] = first_row + count - 1;
-  a.sampling_slots[sampling] = lane.slot;
-  a.sampling_epochs[sampling] = lane.epoch;
-  a.sampling_positions[sampling] = position + count;
-  a.sampling_halves[sampling] = a.lanes.halves[i];
 }
 
 __global__ void place_kernel(RowExpansionArgs a) {
@@ -83,12 +78,12 @@ __global__ void place_kernel(RowExpansionArgs a) {
   for (int32_t begin = 0; begin < num_lanes; begin += kBlockThreads) {
     const int32_t i = begin + thread;
     const int32_t rows = i < num_lanes ? a.lanes.num_rows[i] : 0;
-    const int32_t samples = rows > 0 && a.inputs.lanes[i].samples != 0;
+    const int32_t sampled = rows > 0 ? lane_sampling_rows(a.inputs.lanes[i], rows) : 0;
     const RowCounts before = carried;
-    const RowCounts sum = block_scan({rows, samples}, totals);
+    const RowCounts sum = block_scan({rows, sampled}, totals);
     if (i < num_lanes) {
       a.lanes.first_rows[i] = before.rows + sum.rows - rows;
-      a.lanes.sampling[i] = samples ? before.sampling + sum.sampling - 1 : -1;
+      a.lanes.sampling[i] = sampled > 0 ? before.sampling + sum.sampling - sampled : -1;
     }
     __syncthreads();
     if (thread == kBlockThreads - 1) carried = {before.rows + sum.rows, before.sampling + sum.sampling};

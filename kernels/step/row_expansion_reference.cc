@@ -6,7 +6,8 @@ namespace {
 
 std::vector<int32_t> lane_positions(const RowExpansionArgs& a, const LaneInput& lane) {
   std::vector<int32_t> out;
-  if (lane.decodes) return {a.slots[lane.slot].position};
+  for (int32_t t = 0; lane.decodes && t <= lane.num_tokens; ++t) out.push_back(a.slots[lane.slot].position + t);
+  if (lane.decodes) return out;
   for (int32_t t = 0; t < lane.num_tokens; ++t) out.push_back(lane.start + t);
   return out;
 }
@@ -36,18 +37,23 @@ Rows expand_rows(const RowExpansionArgs& a) {
     const bool runs = out.fates.back() == LaneFate::kRuns;
     out.sampling.push_back(runs && lane.samples ? static_cast<int32_t>(out.sampling_rows.size()) : -1);
     if (!runs) continue;
-    int32_t token = lane.first_token;
-    for (const int32_t position : lane_positions(a, lane)) {
-      out.tokens.push_back(lane.decodes ? a.slots[lane.slot].last_token : a.inputs.prompt_tokens[token++]);
-      out.positions.push_back(position);
+    const int32_t* given = a.inputs.prompt_tokens + lane.first_token;
+    std::vector<int32_t> tokens(given, given + lane.num_tokens);
+    if (lane.decodes) tokens.insert(tokens.begin(), a.slots[lane.slot].last_token);
+    const std::vector<int32_t> positions = lane_positions(a, lane);
+    const size_t first_sampling = !lane.samples ? tokens.size() : lane.decodes ? 0 : tokens.size() - 1;
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      out.tokens.push_back(tokens[t]);
+      out.positions.push_back(positions[t]);
       out.slots.push_back(lane.slot);
+      if (t < first_sampling) continue;
+      out.sampling_rows.push_back(static_cast<int32_t>(out.tokens.size()) - 1);
+      out.sampling_slots.push_back(lane.slot);
+      out.sampling_epochs.push_back(lane.epoch);
+      out.sampling_positions.push_back(positions[t] + 1);
+      out.sampling_halves.push_back(out.halves.back());
+      out.sampling_tokens.push_back(static_cast<int32_t>(t - first_sampling));
     }
-    if (!lane.samples) continue;
-    out.sampling_rows.push_back(static_cast<int32_t>(out.tokens.size()) - 1);
-    out.sampling_slots.push_back(lane.slot);
-    out.sampling_epochs.push_back(lane.epoch);
-    out.sampling_positions.push_back(out.positions.back() + 1);
-    out.sampling_halves.push_back(out.halves.back());
   }
   return out;
 }

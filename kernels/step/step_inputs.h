@@ -15,7 +15,7 @@ struct StepHeader {
   int32_t num_lanes = 0;
   int32_t num_admissions = 0;
   int32_t num_block_updates = 0;
-  int32_t num_prompt_tokens = 0;
+  int32_t num_prompt_tokens = 0;  // proposals among them
 };
 
 struct LaneInput {
@@ -25,7 +25,7 @@ struct LaneInput {
   int32_t samples = 0;
   int32_t start = -1;       // absolute position of the first prompt token
   int32_t first_token = 0;  // within prompt_tokens
-  int32_t num_tokens = 0;
+  int32_t num_tokens = 0;   // prompt tokens; of a decode lane: proposals, of a verification only
 };
 
 struct AdmissionInput {
@@ -45,7 +45,7 @@ struct StepInputs {
   StepHeader* header = nullptr;
   LaneInput* lanes = nullptr;                 // [capacity]
   AdmissionInput* admissions = nullptr;       // [capacity]
-  int32_t* prompt_tokens = nullptr;           // [prefill_chunk]
+  int32_t* prompt_tokens = nullptr;           // [prefill_chunk] or, if there are more, a verification's rows
   BlockUpdateInput* block_updates = nullptr;  // [capacity * max_blocks]
 };
 

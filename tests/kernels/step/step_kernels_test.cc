@@ -6,17 +6,11 @@
 namespace helios {
 namespace {
 
+using testing::device;
+using testing::Expansion;
 using testing::Guarded;
+using testing::kSizes;
 using testing::RandomStep;
-
-const Launcher& device() {
-  static ThreadPool pool(1);  // a CPU kernel's; an emulated one takes the absent stream and runs at once
-  static const Launcher launcher(pool);
-  return launcher;
-}
-
-// Lanes past a block's 256 threads, past a warp, and few.
-constexpr std::pair<int32_t, int32_t> kSizes[] = {{1, 1}, {5, 3}, {40, 40}, {40, 0}, {300, 290}};
 
 bool same(const SlotState& a, const SlotState& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
@@ -54,77 +48,6 @@ TEST(Updates, MeetsTheDefinition) {
 }
 
 // ---- rows
-
-struct Expansion {
-  Expansion(RandomStep& random_step, bool private_roles)
-      : step(random_step),
-        lane_columns{Guarded<int32_t>(step.capacity), Guarded<int32_t>(step.capacity), Guarded<int32_t>(step.capacity),
-                     Guarded<int32_t>(step.capacity), Guarded<int32_t>(step.capacity)},
-        fates(step.capacity, LaneFate::kBroken) {
-    args = {.inputs = step.inputs(),
-            .max_lanes = step.capacity,
-            .private_roles = private_roles,
-            .slots = step.slots.data(),
-            .block_tables = step.tables.data(),
-            .max_blocks = RandomStep::kMaxBlocks,
-            .block_size = RandomStep::kBlockSize,
-            .max_model_len = RandomStep::kMaxModelLen,
-            .lanes = {.fates = fates.data(),
-                      .first_rows = lane_columns[0].data(),
-                      .first_positions = lane_columns[1].data(),
-                      .num_rows = lane_columns[2].data(),
-                      .sampling = lane_columns[3].data(),
-                      .halves = lane_columns[4].data()},
-            .num_rows = &num_rows,
-            .tokens = tokens.data(),
-            .positions = positions.data(),
-            .row_slots = row_slots.data(),
-            .num_sampling = &num_sampling,
-            .sampling_rows = sampling_rows.data(),
-            .sampling_slots = sampling_slots.data(),
-            .sampling_epochs = sampling_epochs.data(),
-            .sampling_positions = sampling_positions.data(),
-            .sampling_halves = sampling_halves.data(),
-            .counters = &step.counters};
-  }
-
-  void expect_definition() {
-    const reference::Rows expected = reference::expand_rows(args);
-    expand_rows(args, device());
-    const auto lanes = static_cast<size_t>(step.header.num_lanes);
-    EXPECT_EQ(fates.first(lanes), expected.fates);
-    EXPECT_EQ(lane_columns[3].first(lanes), expected.sampling);
-    EXPECT_EQ(lane_columns[4].first(lanes), expected.halves);
-    ASSERT_EQ(num_rows, static_cast<int32_t>(expected.tokens.size()));
-    const auto rows = static_cast<size_t>(num_rows);
-    EXPECT_EQ(tokens.first(rows), expected.tokens);
-    EXPECT_EQ(positions.first(rows), expected.positions);
-    EXPECT_EQ(row_slots.first(rows), expected.slots);
-    ASSERT_EQ(num_sampling, static_cast<int32_t>(expected.sampling_rows.size()));
-    const auto sampling = static_cast<size_t>(num_sampling);
-    EXPECT_EQ(sampling_rows.first(sampling), expected.sampling_rows);
-    EXPECT_EQ(sampling_slots.first(sampling), expected.sampling_slots);
-    EXPECT_EQ(sampling_epochs.first(sampling), expected.sampling_epochs);
-    EXPECT_EQ(sampling_positions.first(sampling), expected.sampling_positions);
-    EXPECT_EQ(sampling_halves.first(sampling), expected.sampling_halves);
-    for (auto* words : {&tokens, &positions, &row_slots, &sampling_rows, &sampling_slots}) words->expect_guards();
-    for (auto& words : lane_columns) words.expect_guards();
-    for (int64_t r = num_rows; r < tokens.size(); ++r) ASSERT_EQ(tokens[r], -77) << "a row that nobody asked for";
-    EXPECT_EQ(step.counters.steps, 1);
-    EXPECT_EQ(step.counters.rows, num_rows);
-    EXPECT_EQ(step.counters.sampled, num_sampling);
-  }
-
-  RandomStep& step;
-  Guarded<int32_t> lane_columns[5];
-  Guarded<LaneFate> fates;
-  int32_t num_rows = -1, num_sampling = -1;
-  Guarded<int32_t> tokens{step.capacity + 4000}, positions{step.capacity + 4000}, row_slots{step.capacity + 4000};
-  Guarded<int32_t> sampling_rows{step.capacity}, sampling_slots{step.capacity}, sampling_positions{step.capacity},
-      sampling_halves{step.capacity};
-  Guarded<uint32_t> sampling_epochs{step.capacity};
-  RowExpansionArgs args;
-};
 
 // R38: each row's target is its own prompt token's, whatever lanes before it had no rows.
 TEST(PromptTargets, R38_FollowTheRowsOfLanesThatRun) {
