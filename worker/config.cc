@@ -26,7 +26,7 @@ struct Flags {
   std::optional<std::string> model, coordinator, device, dtype, kv_cache_dtype, tp_reduce, logprob_token_ids;
   std::optional<std::string> status_host, log_level, cpu_bind;
   std::optional<int> rank, world_size, local_rank, threads, max_num_seqs, max_model_len, prefill_chunk, max_logprobs,
-      collective_timeout_ms, status_port;
+      num_speculative_tokens, collective_timeout_ms, status_port;
   std::optional<int64_t> kv_cache_tokens;
   std::optional<double> kv_cache_gib, host_cache_gib;
   bool prompt_logprobs = false;
@@ -55,6 +55,7 @@ void declare(po::options_description& all, Flags& flags) {
   option(all, "max-model-len", flags.max_model_len);
   option(all, "prefill-chunk", flags.prefill_chunk);
   option(all, "max-logprobs", flags.max_logprobs);
+  option(all, "num-speculative-tokens", flags.num_speculative_tokens);
   option(all, "logprob-token-ids", flags.logprob_token_ids);
   option(all, "kv-cache-tokens", flags.kv_cache_tokens);
   option(all, "kv-cache-gib", flags.kv_cache_gib);
@@ -117,6 +118,8 @@ Status take_numbers(const Flags& flags, WorkerConfig* config) {
         take_number("max-model-len", flags.max_model_len, 0, 1 << 24, &core.max_model_len),
         take_number("prefill-chunk", flags.prefill_chunk, 1, 1 << 16, &core.prefill_chunk),
         take_number("max-logprobs", flags.max_logprobs, 0, kMaxNaturalAlternatives, &core.max_logprobs),
+        take_number("num-speculative-tokens", flags.num_speculative_tokens, 0, kMaxSpeculativeTokens,
+                    &core.num_speculative_tokens),
         take_number("kv-cache-tokens", flags.kv_cache_tokens, int64_t{0}, kMaxCacheTokens, &core.kv_cache_tokens),
         take_gib("kv-cache-gib", flags.kv_cache_gib, &core.kv_cache_bytes),
         take_gib("host-cache-gib", flags.host_cache_gib, &core.host_tier_bytes),
@@ -274,6 +277,8 @@ std::string worker_help() {
   --prompt-logprobs         score prompts too: graphs and storage of their own; needs K = 20
   --logprob-token-ids on|off  report ids that the request names; needs K = 20 (default on, off with
                             a smaller K)
+  --num-speculative-tokens N  proposals of a sequence that one step can verify, 0 to 15; 0: no
+                            verification (default 0)
 
   --collective-timeout-ms N longest wait for another rank in an exchange (default 60000)
   --status-host HOST        where to answer /livez, /readyz and /metrics (default 127.0.0.1)

@@ -21,6 +21,7 @@ struct CollectRowsArgs {
   int32_t max_rows = 0;
   const int32_t* row_slots = nullptr;      // [max_rows]; -1: no row
   const int32_t* row_positions = nullptr;  // [max_rows] absolute, of the token being sampled
+  const int32_t* row_tokens = nullptr;     // [max_rows] how many the slot samples before it; null: none
   TransformTables tables;
   int64_t vocab_size = 0;
   SamplingRow* rows = nullptr;       // [max_rows] out

@@ -11,7 +11,8 @@ void collect_rows(const CollectRowsArgs& args, const Launcher&) {
     if (slot < 0) continue;
     row = make_sampling_row(args.tables.sampling[slot], slot, args.row_positions[r], args.vocab_size);
     row.logits = args.logits + r * args.stride;
-    if (transforms(args.tables.sampling[slot], args.tables.slots[slot])) {
+    row.ahead = args.row_tokens ? args.row_tokens[r] : 0;
+    if (transforms(args.tables.sampling[slot], args.tables.slots[slot], row.ahead)) {
       row.scratch = scratched++;
       row.logits = args.scratch + row.scratch * args.stride;
     }

@@ -15,7 +15,8 @@ __global__ void collect_rows_kernel(CollectRowsArgs a) {
     const int32_t slot = r < count ? a.row_slots[r] : -1;
     SamplingRow row;
     if (slot >= 0) row = make_sampling_row(a.tables.sampling[slot], slot, a.row_positions[r], a.vocab_size);
-    const bool scratch = slot >= 0 && transforms(a.tables.sampling[slot], a.tables.slots[slot]);
+    if (slot >= 0 && a.row_tokens) row.ahead = a.row_tokens[r];
+    const bool scratch = slot >= 0 && transforms(a.tables.sampling[slot], a.tables.slots[slot], row.ahead);
     const bool filter = row.filtered();
     const unsigned scratch_lanes = __ballot_sync(~0u, scratch), filter_lanes = __ballot_sync(~0u, filter);
     if (slot >= 0) row.logits = a.logits + r * a.stride;

@@ -38,8 +38,9 @@ void apply_penalties(const SlotSampling& sampling, const uint32_t* prompt_ids, c
 }
 
 // token_transforms.h's list, on one tile of one row.
-void transform_tile(const TransformTables& tables, int32_t slot, int32_t begin, TokenId first_id, int width,
+void transform_tile(const TransformTables& tables, const SamplingRow& row, int32_t begin, TokenId first_id, int width,
                     const float* HWY_RESTRICT raw, float* HWY_RESTRICT logits) {
+  const int32_t slot = row.slot;
   const SlotSampling& sampling = tables.sampling[slot];
   const SlotState& state = tables.slots[slot];
   std::copy(raw, raw + width, logits);
@@ -57,7 +58,7 @@ void transform_tile(const TransformTables& tables, int32_t slot, int32_t begin, 
                          }
                        });
   }
-  if (may_not_stop(state)) {
+  if (may_not_stop(state, row.ahead)) {
     if (mine(state.eos_id)) logits[state.eos_id - first_id] = kNegativeInfinity;
     for (int32_t s = 0; s < state.num_stop_ids; ++s) {
       if (mine(state.stop_ids[s])) logits[state.stop_ids[s] - first_id] = kNegativeInfinity;
@@ -115,7 +116,7 @@ void scan_rows_items(const ScanRowsArgs& args, int64_t begin, int64_t end) {
     if (row.slot < 0) continue;
     const VocabTile tile = args.shard.tiles[item % num_tiles];
     if (row.scratch >= 0) {
-      transform_tile(args.tables, row.slot, tile.begin, args.shard.first_id + tile.begin, tile.width,
+      transform_tile(args.tables, row, tile.begin, args.shard.first_id + tile.begin, tile.width,
                      args.logits + r * args.stride + tile.begin, args.scratch + row.scratch * args.stride + tile.begin);
     }
     scan_tile(row.logits + tile.begin, tile.width, args.scans + item, args.lane_max + item * kTileLanes);

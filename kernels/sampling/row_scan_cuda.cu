@@ -27,7 +27,7 @@ __device__ void transform_tile(const ScanRowsArgs& a, const SamplingRow& row, co
     if (mine(biases[b].id)) made[biases[b].id - first_id] = rounded_sum(made[biases[b].id - first_id], biases[b].bias);
   }
   __syncthreads();
-  if (may_not_stop(state)) {
+  if (may_not_stop(state, row.ahead)) {
     for (int32_t s = thread - 1; s < state.num_stop_ids; s += kBlockThreads) {
       const TokenId id = s < 0 ? state.eos_id : state.stop_ids[s];
       if (mine(id)) made[id - first_id] = kNegativeInfinity;  // several threads may write the same

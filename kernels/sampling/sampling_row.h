@@ -21,6 +21,7 @@ struct SamplingRow {
   const float* logits = nullptr;  // this rank's columns: raw, or the row's filtering scratch
   NoiseKey noise;
   int32_t slot = -1;     // -1: no row, no token
+  int32_t ahead = 0;     // the slot's tokens that this step samples before it
   int32_t scratch = -1;  // its row of filtering scratch; -1: sampled from the raw logits
   int32_t filter = -1;   // its place among the step's rows with a min-p, top-k or top-p; -1: none
   bool greedy = false;

@@ -126,9 +126,9 @@ struct DescendSearchesArgs {
   int32_t* active = nullptr;      // in and out
   int32_t* num_active = nullptr;  // in and out
   int32_t max_rows = 0;
-  uint64_t* bins = nullptr;  // [world, max_rows, 256]; this rank's part is zeroed for the next round
+  const uint64_t* bins = nullptr;  // [world, max_rows, 256]
+  uint64_t* own = nullptr;         // [max_rows, 256] this rank's, zeroed for the next round; of one rank, `bins`
   int32_t world = 1;
-  int32_t rank = 0;
   int32_t* finished_blocks = nullptr;  // scratch of the CUDA kernel, zero between launches
   StepCounters* counters = nullptr;    // sampler_words: of the exchange before
 };

@@ -286,7 +286,7 @@ static bool descend(const DescendSearchesArgs& args, int32_t a) {
     for (int bin = 0; bin < kSearchBins; ++bin) bins[bin] += part[bin];
   }
   for (const uint64_t bin : bins) total += bin;
-  std::fill_n(args.bins + (int64_t{args.rank} * args.max_rows + a) * kSearchBins, kSearchBins, 0);
+  std::fill_n(args.own + int64_t{a} * kSearchBins, kSearchBins, 0);
   search.set_total(total);
   const int steps = search.num_steps();
   uint64_t before = search.above;

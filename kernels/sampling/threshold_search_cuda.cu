@@ -96,7 +96,7 @@ __device__ bool descend(const DescendSearchesArgs& a, int64_t position, int32_t 
   const int thread = static_cast<int>(threadIdx.x);
   uint64_t sum = 0;
   for (int r = 0; r < a.world; ++r) sum += a.bins[(int64_t{r} * a.max_rows + position) * kSearchBins + thread];
-  a.bins[(int64_t{a.rank} * a.max_rows + position) * kSearchBins + thread] = 0;
+  a.own[position * kSearchBins + thread] = 0;
   bins[thread] = sum;
   if (thread == 0) {
     search = a.searches[f];

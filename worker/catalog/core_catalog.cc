@@ -1,5 +1,7 @@
 #include "worker/catalog/core_catalog.h"
 
+#include <algorithm>
+
 #include "common/contract/completion_layout.h"
 
 namespace helios {
@@ -67,9 +69,24 @@ int32_t row_capacity(const CoreShape& s, Operation operation) {
       return s.slot_capacity;
     case Operation::kMixed:
       return s.prefill_chunk + s.slot_capacity;
+    case Operation::kVerify:
+      if (s.num_speculative_tokens == 0) return 0;
+      return s.slot_capacity + std::min(s.slot_capacity * s.num_speculative_tokens, kMaxStepProposals);
     default:
       return 0;
   }
+}
+
+int32_t sampling_capacity(const CoreShape& s, Operation operation) {
+  return operation == Operation::kVerify ? row_capacity(s, operation) : s.slot_capacity;
+}
+
+int32_t most_rows(const CoreShape& s) {
+  return std::max(row_capacity(s, Operation::kMixed), row_capacity(s, Operation::kVerify));
+}
+
+int32_t most_sampling_rows(const CoreShape& s) {
+  return std::max(s.slot_capacity, sampling_capacity(s, Operation::kVerify));
 }
 
 int32_t emittable_positions(Operation operation, int32_t token_capacity) {
@@ -95,6 +112,9 @@ std::vector<GraphDeclaration> graph_declarations(const CoreShape& s) {
        .outputs = {std::string(buffer_name::kRecords)}});
   for (const Operation operation : {Operation::kPrefill, Operation::kDecode, Operation::kMixed}) {
     out.push_back(sampling_graph(s, operation, row_capacity(s, operation)));
+  }
+  if (s.num_speculative_tokens > 0) {
+    out.push_back(sampling_graph(s, Operation::kVerify, row_capacity(s, Operation::kVerify)));
   }
   if (!s.prompt_scoring) return out;
   for (const int32_t rows : scored_capacities(s.prefill_chunk)) {

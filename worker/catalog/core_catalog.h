@@ -19,6 +19,7 @@ struct CoreShape {
   int32_t max_model_len = 0;
   int32_t slot_capacity = 0;
   int32_t token_capacity = 0;  // T, resolved
+  int32_t num_speculative_tokens = 0;  // N: proposals of a lane at most, T - 1; 0: no verify graph
   int32_t prefill_chunk = 0;
   int32_t kv_block_size = 0;
   int32_t kv_num_blocks = 0;
@@ -36,11 +37,25 @@ std::vector<BufferDeclaration> bundle_declarations(const CoreShape& shape);
 int64_t declared_bytes(const BufferDeclaration& buffer);
 
 /// Admission (no rows), prefill, decode and mixed, with row capacities and bindings (R12, R14). Behind them, with
-/// prompt scoring, the scored graphs: the ordinary catalog is the same with and without them (R39).
+/// speculation, the verify graph, which has no prompt rows and binds what decode does (R3); and, with prompt scoring,
+/// the scored graphs: the ordinary catalog is the same with and without them (R39).
 std::vector<GraphDeclaration> graph_declarations(const CoreShape& shape);
 
-/// Rows that an operation's (largest) graph can hold.
+/// Proposals of one verify step together, over its lanes. Each is a row whose logits are kept until the step ends, with
+/// scratch as wide, so their memory has this bound whatever the slots and N; past it a batch is large enough that most
+/// of what speculation saves is saved already.
+inline constexpr int32_t kMaxStepProposals = 128;
+
+/// Rows that an operation's (largest) graph can hold. A verification's: one for each slot, and proposals: N for each,
+/// at most kMaxStepProposals together.
 int32_t row_capacity(const CoreShape& shape, Operation operation);
+
+/// Of these, rows whose next token is sampled: one a slot, in a verification all.
+int32_t sampling_capacity(const CoreShape& shape, Operation operation);
+
+/// The most of both in any step: what a core's buffers are made for.
+int32_t most_rows(const CoreShape& shape);
+int32_t most_sampling_rows(const CoreShape& shape);
 
 /// Tokens that a lane of an operation can emit, which is as many positions as a read-back copies: one, or after a
 /// verification a whole record's T. 0: the operation writes records only (R19).

@@ -13,7 +13,7 @@
 
 namespace helios {
 
-inline constexpr int kCudaModuleVersion = 3;
+inline constexpr int kCudaModuleVersion = 4;
 
 struct CudaModule {
   int version = kCudaModuleVersion;

@@ -18,7 +18,6 @@ LmHead::LmHead(const ModelConfig& config, const RankShape& shape, const ModelWei
       residual_(residual),
       rows_(rows),
       round_to_(round_to),
-      max_sampling_(max_sampling),
       stride_(VocabLayout(config.vocab_size).shard_stride(shape.world)) {
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   const int64_t word = sizeof(float);
@@ -32,15 +31,15 @@ LmHead::LmHead(const ModelConfig& config, const RankShape& shape, const ModelWei
   scratch_ = workspace_.as<std::byte>() + logits_bytes + normed_bytes;
 }
 
-void LmHead::record(Stream& stream) {
-  stream.launch([this](const Launcher& on) {
+void LmHead::record(Stream& stream, int64_t max_sampling) {
+  stream.launch([this, max_sampling](const Launcher& on) {
     rms_norm({.x = residual_,
               .x_stride = config_.hidden,
               .row_index = rows_.sampling_rows,
               .weight = weights_.final_norm,
               .eps = config_.rms_eps,
               .num_rows = rows_.num_sampling,
-              .max_rows = max_sampling_,
+              .max_rows = max_sampling,
               .hidden = config_.hidden,
               .out = normed_,
               .out_stride = config_.hidden,
@@ -48,8 +47,8 @@ void LmHead::record(Stream& stream) {
              on);
   });
   if (weights_.lm_head.n() == 0) return;  // the vocabulary ends before this rank's shard
-  for (int64_t first = 0; first < max_sampling_; first += kBlockRows) {
-    stream.launch([this, first](const Launcher& on) {
+  for (int64_t first = 0; first < max_sampling; first += kBlockRows) {
+    stream.launch([this, first, max_sampling](const Launcher& on) {
       matmul({.x = normed_ + first * config_.hidden,
               .x_stride = config_.hidden,
               .w = &weights_.lm_head,
@@ -57,7 +56,7 @@ void LmHead::record(Stream& stream) {
               .out_stride = stride_,
               .num_rows = rows_.num_sampling,
               .first_row = first,
-              .max_rows = std::min(kBlockRows, max_sampling_ - first),
+              .max_rows = std::min(kBlockRows, max_sampling - first),
               .x_rounded_to = round_to_},
              scratch_, on);
     });

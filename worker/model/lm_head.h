@@ -21,7 +21,8 @@ class LmHead {
   LmHead(const ModelConfig& config, const RankShape& shape, const ModelWeights& weights, const float* residual,
          const StepRows& rows, int64_t max_sampling, DType round_to, Backend& backend);
 
-  void record(Stream& stream);
+  /// For steps of at most `max_sampling` rows that sample, itself at most the constructor's.
+  void record(Stream& stream, int64_t max_sampling);
 
   /// [sampling rows, logits_stride] FP32.
   float* logits() const { return logits_; }
@@ -34,7 +35,6 @@ class LmHead {
   const float* residual_;
   const StepRows rows_;
   const DType round_to_;
-  const int64_t max_sampling_;
   const int64_t stride_;
   Memory workspace_;
   float* logits_ = nullptr;

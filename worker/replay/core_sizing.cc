@@ -55,6 +55,11 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
   expect_range("max_num_seqs", config.slot_capacity, 1, kMaxSlots);
   expect_range("prefill_chunk", config.prefill_chunk, 1, kMaxPrefillChunk);
   expect_range("token_capacity", config.token_capacity, 0, kMaxTokenCapacity);
+  expect_range("num_speculative_tokens", config.num_speculative_tokens, 0, kMaxSpeculativeTokens);
+  if (config.num_speculative_tokens > 0 && config.token_capacity > 0) {
+    throw LoadError(fmt::format("token_capacity: with num_speculative_tokens {} it is one more; expected 0, found {}",
+                                config.num_speculative_tokens, config.token_capacity));
+  }
   expect_range("max_logprobs", config.max_logprobs, 0, kMaxNaturalAlternatives);
   expect_range("max_model_len", config.max_model_len, 0, INT32_MAX);
   if (config.max_model_len > model.max_positions) {
@@ -69,9 +74,11 @@ CoreShape size_core(const CoreConfig& config, const ModelConfig& model, int worl
                   .max_model_len = config.max_model_len > 0 ? config.max_model_len : model.max_positions,
                   .slot_capacity = config.slot_capacity,
                   .token_capacity = resolve_token_capacity(config.token_capacity),
+                  .num_speculative_tokens = config.num_speculative_tokens,
                   .prefill_chunk = config.prefill_chunk,
                   .kv_block_size = kKvBlockSize,
                   .alternatives = config.max_logprobs};
+  if (shape.num_speculative_tokens > 0) shape.token_capacity = shape.num_speculative_tokens + 1;
   shape.token_ids = config.logprob_token_ids && config.max_logprobs == kMaxNaturalAlternatives;
   shape.prompt_scoring = config.prompt_logprobs;
   if (shape.prompt_scoring && config.max_logprobs != kMaxNaturalAlternatives) {

@@ -38,6 +38,9 @@ enum class KvCacheDtype { kAuto, kFloat32, kBFloat16 };
 /// degree; a group made for it adds them, so a CPU's group refuses.
 enum class TpReduce { kCanonical, kFast };
 
+/// Most proposals of a slot in a step: every read-back copies records of T = N + 1 tokens, used or not.
+inline constexpr int kMaxSpeculativeTokens = 15;
+
 struct CoreConfig {
   std::string model_dir;
   ComputeDtype dtype = ComputeDtype::kAuto;
@@ -53,7 +56,8 @@ struct CoreConfig {
   int64_t kv_cache_tokens = 0;
   int64_t kv_cache_bytes = 0;
   int64_t host_tier_bytes = 0;  // pinned host memory of each rank for blocks that leave the KV cache; 0: no host tier
-  int token_capacity = 0;       // T; 0: 8
+  int token_capacity = 0;       // T; 0: 8, or with speculation N + 1
+  int num_speculative_tokens = 0;  // N, 0..15: proposals of a slot that a step can verify (R3); 0: no verify graph
   int max_logprobs = 20;        // K; 0: a core without the logprob buffers (R34)
   // False: natural alternatives only (R35). The id inputs exist only with K = 20, whose layout they fix; with a smaller
   // K this is false whatever was asked.

@@ -49,7 +49,7 @@ struct Workspace {
   float* cuts;
   SortKey* keys;
   int32_t* counts;
-  int32_t* gathered;  // [world, max_rows, 256]: every rank's payload of the exchange at hand
+  int32_t* gathered;  // [world, the graph's max_rows, 256]: every rank's payload of the exchange at hand
 };
 
 }  // namespace
@@ -74,9 +74,9 @@ struct GenerationLogprobs::Impl {
   void record_tile_candidates(const GenerationLogprobsArgs& args, Stream& stream);
   void record_alone(const GenerationLogprobsArgs& args, Stream& stream);
   void record_sharded(const GenerationLogprobsArgs& args, Stream& stream);
-  void record_exchange(Stream& stream);
-  int32_t* own_payloads() const {
-    return work.gathered + communicator.rank().value * shape.max_rows * kShardExchangeWords;
+  void record_exchange(int64_t max_rows, Stream& stream);
+  int32_t* own_payloads(int64_t max_rows) const {
+    return work.gathered + communicator.rank().value * max_rows * kShardExchangeWords;
   }
 
   const VocabLayout layout;
@@ -93,7 +93,7 @@ struct GenerationLogprobs::Impl {
 
 void GenerationLogprobs::Impl::record_positions(const GenerationLogprobsArgs& args, Stream& stream) {
   const CollectPositionsArgs collect{.num_rows = args.num_rows,
-                                     .max_rows = shape.max_rows,
+                                     .max_rows = args.max_rows,
                                      .row_slots = args.row_slots,
                                      .row_epochs = args.row_epochs,
                                      .row_tokens = args.row_tokens,
@@ -121,7 +121,7 @@ void GenerationLogprobs::Impl::record_tile_stats(const GenerationLogprobsArgs& a
                             .stride = args.logits_stride,
                             .positions = work.positions,
                             .num_positions = work.num_positions,
-                            .max_positions = shape.max_rows,
+                            .max_positions = args.max_rows,
                             .shard = shard,
                             .states = work.states,
                             .lane_max = work.lane_max};
@@ -133,7 +133,7 @@ void GenerationLogprobs::Impl::record_tile_candidates(const GenerationLogprobsAr
                                       .stride = args.logits_stride,
                                       .positions = work.positions,
                                       .num_positions = work.num_positions,
-                                      .max_positions = shape.max_rows,
+                                      .max_positions = args.max_rows,
                                       .shard = shard,
                                       .states = work.states,
                                       .normalizers = work.normalizers,
@@ -149,7 +149,7 @@ void GenerationLogprobs::Impl::record_alone(const GenerationLogprobsArgs& args, 
                                      .lane_max = work.lane_max,
                                      .positions = work.positions,
                                      .num_positions = work.num_positions,
-                                     .max_positions = shape.max_rows,
+                                     .max_positions = args.max_rows,
                                      .shard = shard,
                                      .normalizers = work.normalizers,
                                      .cuts = work.cuts};
@@ -159,7 +159,7 @@ void GenerationLogprobs::Impl::record_alone(const GenerationLogprobsArgs& args, 
                               .stride = args.logits_stride,
                               .positions = work.positions,
                               .num_positions = work.num_positions,
-                              .max_positions = shape.max_rows,
+                              .max_positions = args.max_rows,
                               .alternatives = shape.alternatives,
                               .shard = shard,
                               .normalizers = work.normalizers,
@@ -175,15 +175,15 @@ void GenerationLogprobs::Impl::record_sharded(const GenerationLogprobsArgs& args
                              .lane_max = work.lane_max,
                              .positions = work.positions,
                              .num_positions = work.num_positions,
-                             .max_positions = shape.max_rows,
+                             .max_positions = args.max_rows,
                              .shard = shard,
-                             .payloads = own_payloads(),
+                             .payloads = own_payloads(args.max_rows),
                              .cuts = work.cuts};
   stream.launch([stats](const Launcher& on) { shard_stats(stats, on); });
-  record_exchange(stream);
+  record_exchange(args.max_rows, stream);
   const ShardNormalizerArgs normalizer{.gathered = work.gathered,
                                        .num_positions = work.num_positions,
-                                       .max_positions = shape.max_rows,
+                                       .max_positions = args.max_rows,
                                        .world_size = world,
                                        .normalizers = work.normalizers};
   stream.launch([normalizer](const Launcher& on) { shard_normalizer(normalizer, on); });
@@ -192,17 +192,17 @@ void GenerationLogprobs::Impl::record_sharded(const GenerationLogprobsArgs& args
                                        .stride = args.logits_stride,
                                        .positions = work.positions,
                                        .num_positions = work.num_positions,
-                                       .max_positions = shape.max_rows,
+                                       .max_positions = args.max_rows,
                                        .shard = shard,
                                        .keys = work.keys,
                                        .counts = work.counts,
-                                       .payloads = own_payloads(),
+                                       .payloads = own_payloads(args.max_rows),
                                        .counters = counters};
   stream.launch([candidates](const Launcher& on) { shard_candidates(candidates, on); });
-  record_exchange(stream);
+  record_exchange(args.max_rows, stream);
   const EmitShardLogprobsArgs emit{.positions = work.positions,
                                    .num_positions = work.num_positions,
-                                   .max_positions = shape.max_rows,
+                                   .max_positions = args.max_rows,
                                    .alternatives = shape.alternatives,
                                    .vocab_size = layout.vocab_size(),
                                    .shard_stride = layout.shard_stride(world),
@@ -212,10 +212,10 @@ void GenerationLogprobs::Impl::record_sharded(const GenerationLogprobsArgs& args
   stream.launch([emit](const Launcher& on) { emit_shard_logprobs(emit, on); });
 }
 
-void GenerationLogprobs::Impl::record_exchange(Stream& stream) {
-  stream.launch([this](const Launcher&) {
-    communicator.all_gather_rows(own_payloads(), work.gathered, kShardExchangeWords * sizeof(int32_t),
-                                 work.num_positions, shape.max_rows);
+void GenerationLogprobs::Impl::record_exchange(int64_t max_rows, Stream& stream) {
+  stream.launch([this, max_rows](const Launcher&) {
+    communicator.all_gather_rows(own_payloads(max_rows), work.gathered, kShardExchangeWords * sizeof(int32_t),
+                                 work.num_positions, max_rows);
   });
 }
 
@@ -231,7 +231,10 @@ GenerationLogprobs::GenerationLogprobs(const VocabLayout& layout, const Generati
 
 GenerationLogprobs::~GenerationLogprobs() = default;
 
-void GenerationLogprobs::record(const GenerationLogprobsArgs& args, Stream& stream) {
+void GenerationLogprobs::record(const GenerationLogprobsArgs& graph, Stream& stream) {
+  HELIOS_CHECK(graph.max_rows >= 0 && graph.max_rows <= impl_->shape.max_rows, graph.max_rows, impl_->shape.max_rows);
+  GenerationLogprobsArgs args = graph;
+  if (args.max_rows == 0) args.max_rows = impl_->shape.max_rows;
   impl_->record_positions(args, stream);
   if (impl_->world == 1) {
     impl_->record_alone(args, stream);

@@ -32,6 +32,7 @@ struct GenerationLogprobsShape {
 struct GenerationLogprobsArgs {
   const float* logits = nullptr;  // [max_rows, logits_stride]: raw, this rank's shard; columns past it are padding
   int64_t logits_stride = 0;
+  int64_t max_rows = 0;                      // of this graph, at most the core's; 0: the core's
   const int32_t* num_rows = nullptr;         // of this step, at most max_rows
   const int32_t* row_slots = nullptr;        // [max_rows] slot of each row; -1: no row
   const uint32_t* row_epochs = nullptr;      // [max_rows]

@@ -1,7 +1,7 @@
 // Executor over a backend: builds the core once, captures a graph for each operation, then replays submissions.
 //
-// A step on the compute stream: upload; updates, row expansion, forward, head, token choice, commit, logprobs, merge of
-// the roles, summary; producing event; then the frame's copy stream. The host decides nothing between two launches:
+// A step on the compute stream: upload; updates, row expansion, forward, head, token choice, verification of proposals,
+// commit, logprobs, merge of the roles, summary; producing event; then the frame's copy stream. The host decides nothing between two launches:
 // what varies follows from device state, which is the same on every rank, and comes home with the frame.
 #include "worker/replay/executor.h"
 
@@ -80,7 +80,7 @@ class GraphExecutor final : public Executor {
   std::unique_ptr<PromptHead> prompt_head_;       // null without prompt scoring
   std::unique_ptr<PromptScoring> scoring_;        // null without prompt scoring
 
-  std::array<std::unique_ptr<Graph>, 5> graphs_;  // by operation number; null: none
+  std::array<std::unique_ptr<Graph>, 6> graphs_;  // by operation number, to kVerify; null: none
   struct ScoredGraph {
     int32_t rows = 0;
     std::unique_ptr<Graph> graph;
@@ -115,10 +115,10 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
       counters_(backend_->device_memory(sizeof(StepCounters))),
       rows_(shape, upload_.device(), counters_.as<StepCounters>(), *backend_),
       transformer_(model_->config, model_->shape, model_->weights, cache_, rows_.rows(),
-                   row_capacity(shape, Operation::kMixed), shape.max_model_len, rounded_dtype(shape), communicator,
+                   most_rows(shape), shape.max_model_len, rounded_dtype(shape), communicator,
                    counters_.as<StepCounters>(), *backend_),
-      head_(model_->config, model_->shape, model_->weights, transformer_.residual(), rows_.rows(), shape.slot_capacity,
-            rounded_dtype(shape), *backend_),
+      head_(model_->config, model_->shape, model_->weights, transformer_.residual(), rows_.rows(),
+            most_sampling_rows(shape), rounded_dtype(shape), *backend_),
       choice_(shape, rows_, head_.logits(), head_.logits_stride(), counters_.as<StepCounters>(), communicator,
               *backend_),
       commit_(shape, upload_.device(), rows_, outputs_, choice_.tokens(), counters_.as<StepCounters>(), *backend_),
@@ -129,7 +129,7 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
                                           .token_capacity = shape.token_capacity,
                                           .alternatives = shape.alternatives,
                                           .position_words = outputs_.words_per_position(),
-                                          .max_rows = shape.slot_capacity};
+                                          .max_rows = most_sampling_rows(shape)};
     logprobs_ = std::make_unique<GenerationLogprobs>(vocabulary_, reduced, counters_.as<StepCounters>(), communicator,
                                                      *backend_);
   }
@@ -174,11 +174,13 @@ std::unique_ptr<Graph> GraphExecutor::capture(const GraphDeclaration& declared) 
     rows_.record_rows(*compute_, operation);
     transformer_.record(*compute_, declared.row_capacity);
     if (operation == Operation::kScoredPrefill) scoring_->record(*compute_, declared.row_capacity);
-    head_.record(*compute_);
-    choice_.record(*compute_);
+    head_.record(*compute_, sampling_capacity(shape_, operation));
+    choice_.record(*compute_, operation);
   }
   commit_.record_commit(*compute_, operation);
-  if (operation != Operation::kAdmission) choice_.record_counts(*compute_, commit_.halves(operation).records);
+  if (operation != Operation::kAdmission) {
+    choice_.record_counts(*compute_, operation, commit_.halves(operation).records);
+  }
   if (operation != Operation::kAdmission && logprobs_) record_logprobs(operation);
   commit_.record_merge(*compute_, operation);
   commit_.record_summary(*compute_);
@@ -189,9 +191,11 @@ void GraphExecutor::record_logprobs(Operation operation) {
   const OutputHalves halves = commit_.halves(operation);
   logprobs_->record({.logits = head_.logits(),
                      .logits_stride = head_.logits_stride(),
+                     .max_rows = sampling_capacity(shape_, operation),
                      .num_rows = rows_.num_sampling_rows(),
                      .row_slots = rows_.sampling_slots(),
                      .row_epochs = rows_.sampling_epochs(),
+                     .row_tokens = rows_.sampling_tokens(),
                      .row_halves = rows_.sampling_halves(),
                      .records = halves.records,
                      .packed = halves.packed,

@@ -35,7 +35,8 @@ StepInputs InputUpload::place(std::byte* base, Staging* staging, int64_t* bytes)
   in.header = reinterpret_cast<StepHeader*>(take(1, sizeof(StepHeader)));
   in.lanes = reinterpret_cast<LaneInput*>(take(capacity, sizeof(LaneInput)));
   in.admissions = reinterpret_cast<AdmissionInput*>(take(capacity, sizeof(AdmissionInput)));
-  in.prompt_tokens = reinterpret_cast<int32_t*>(take(shape_.prefill_chunk, sizeof(int32_t)));
+  const int32_t tokens = std::max(shape_.prefill_chunk, row_capacity(shape_, Operation::kVerify));  // or proposals
+  in.prompt_tokens = reinterpret_cast<int32_t*>(take(tokens, sizeof(int32_t)));
   in.block_updates = reinterpret_cast<BlockUpdateInput*>(take(capacity * max_blocks_, sizeof(BlockUpdateInput)));
   if (staging) {
     staging->requested = reinterpret_cast<int32_t*>(take(capacity, sizeof(int32_t)));

@@ -29,7 +29,7 @@ int64_t RowExpansion::place(std::byte* base) {
     to = base ? reinterpret_cast<T*>(base + used) : nullptr;
     used += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
   };
-  const int64_t capacity = shape_.slot_capacity, rows = row_capacity(shape_, Operation::kMixed);
+  const int64_t capacity = shape_.slot_capacity, rows = most_rows(shape_), sampling = most_sampling_rows(shape_);
   take(slots_, capacity);
   take(sampling_, capacity);
   take(block_tables_, capacity * args_.max_blocks);
@@ -44,11 +44,12 @@ int64_t RowExpansion::place(std::byte* base) {
   take(args_.positions, rows);
   take(args_.row_slots, rows);
   take(args_.num_sampling, 1);
-  take(args_.sampling_rows, capacity);
-  take(args_.sampling_slots, capacity);
-  take(args_.sampling_epochs, capacity);
-  take(args_.sampling_positions, capacity);
-  take(args_.sampling_halves, capacity);
+  take(args_.sampling_rows, sampling);
+  take(args_.sampling_slots, sampling);
+  take(args_.sampling_epochs, sampling);
+  take(args_.sampling_positions, sampling);
+  take(args_.sampling_halves, sampling);
+  if (shape_.num_speculative_tokens > 0) take(args_.sampling_tokens, sampling);
   return used;
 }
 

@@ -33,6 +33,7 @@ class RowExpansion {
   const uint32_t* sampling_epochs() const { return args_.sampling_epochs; }
   const int32_t* sampling_positions() const { return args_.sampling_positions; }  // of the token being sampled
   const int32_t* sampling_halves() const { return args_.sampling_halves; }        // half that takes record and payload
+  const int32_t* sampling_tokens() const { return args_.sampling_tokens; }        // index within its record; null: 0
 
   int64_t bytes() const { return static_cast<int64_t>(memory_.bytes()); }
 

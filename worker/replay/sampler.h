@@ -33,6 +33,7 @@ struct SamplerInputs {
   int32_t max_rows = 0;
   const int32_t* row_slots = nullptr;      // [max_rows]; -1: no row, its token becomes -1
   const int32_t* row_positions = nullptr;  // [max_rows] absolute position of the token being sampled
+  const int32_t* row_tokens = nullptr;     // [max_rows] tokens that its slot samples in the step before it; null: none
   TransformTables tables;
 };
 
@@ -44,35 +45,41 @@ class Sampler {
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  /// Records the launches. The same tokens on every rank; a replay may throw CollectiveError.
-  void record(Stream& stream) const;
+  /// Records the launches, for steps of at most `max_rows` rows, itself at most the inputs'. The same tokens on every
+  /// rank; a replay may throw CollectiveError. Graphs replay one after another: they share the workspace.
+  void record(Stream& stream, int32_t max_rows) const;
 
   /// [max_rows]; -1 when the row is no distribution: a NaN, a +inf, or no finite logit. That request fails, the others
   /// do not.
-  const TokenId* tokens() const { return choose_.tokens; }
+  const TokenId* tokens() const { return memory_.as<TokenId>(); }
 
   int64_t workspace_bytes() const;
 
  private:
-  int64_t place(std::byte* base);
-  void exchange(Stream& stream, void* all, size_t row_bytes, const int32_t* num_rows) const;
+  struct Launches {
+    CollectRowsArgs collect;
+    ScanRowsArgs scan;
+    SummarizeRowsArgs summarize;
+    BeginSearchesArgs begin;
+    SearchBinsArgs bins;
+    DescendSearchesArgs descend;
+    GumbelDrawArgs draw;
+    OfferTokensArgs offer;
+    ChooseTokensArgs choose;
+  };
+  int64_t place(std::byte* base, int32_t max_rows, Launches* launches) const;
+  void exchange(Stream& stream, const void* mine, void* all, size_t row_bytes, const int32_t* num_rows,
+                int64_t max_rows) const;
 
   const SamplerInputs inputs_;
   Communicator& communicator_;
   const int world_;
+  const int64_t vocab_size_;
+  StepCounters* const counters_;
   Memory tiles_;
+  TilesView shard_;
   Memory scratch_;
-  Memory memory_;
-
-  CollectRowsArgs collect_;
-  ScanRowsArgs scan_;
-  SummarizeRowsArgs summarize_;
-  BeginSearchesArgs begin_;
-  SearchBinsArgs bins_;
-  DescendSearchesArgs descend_;
-  GumbelDrawArgs draw_;
-  OfferTokensArgs offer_;
-  ChooseTokensArgs choose_;
+  Memory memory_;  // what every graph finds in one place, then what each lays out for as many rows as it has
 };
 
 }  // namespace helios

@@ -15,11 +15,14 @@ StepCommit::StepCommit(const CoreShape& shape, const StepInputs& inputs, const R
   role_packed_ = backend.device_memory(kRoles * slots * t * outputs.words_per_position() * sizeof(int32_t));
   lane_digests_ = backend.device_memory(slots * sizeof(uint64_t));
   summaries_ = backend.device_memory(kNumFrames * sizeof(StepSummary));
+  if (shape.num_speculative_tokens == 0) return;
+  lane_chosen_ = backend.device_memory(slots * sizeof(int32_t));
+  lane_offered_ = backend.device_memory(slots * sizeof(int32_t));
 }
 
 int64_t StepCommit::bytes() const {
   return static_cast<int64_t>(role_records_.bytes() + role_packed_.bytes() + lane_digests_.bytes() +
-                              summaries_.bytes());
+                              summaries_.bytes() + lane_chosen_.bytes() + lane_offered_.bytes());
 }
 
 OutputHalves StepCommit::halves(Operation operation) const {
@@ -27,12 +30,26 @@ OutputHalves StepCommit::halves(Operation operation) const {
   return {outputs_.records(FrameIndex(0)), outputs_.packed(FrameIndex(0))};
 }
 
+void StepCommit::record_verification(Stream& stream) const {
+  const VerifyProposalsArgs args{.inputs = inputs_,
+                                 .max_lanes = shape_.slot_capacity,
+                                 .lanes = rows_.lanes(),
+                                 .chosen = chosen_,
+                                 .lane_chosen = lane_chosen_.as<int32_t>(),
+                                 .lane_offered = lane_offered_.as<int32_t>()};
+  stream.launch([args](const Launcher& on) { verify_proposals(args, on); });
+}
+
 void StepCommit::record_commit(Stream& stream, Operation operation) const {
+  const bool verifies = operation == Operation::kVerify;
+  if (verifies) record_verification(stream);
   const CommitArgs args{.inputs = inputs_,
                         .max_lanes = shape_.slot_capacity,
                         .slots = rows_.slots(),
                         .lanes = rows_.lanes(),
                         .chosen = chosen_,
+                        .lane_chosen = verifies ? lane_chosen_.as<int32_t>() : nullptr,
+                        .lane_offered = verifies ? lane_offered_.as<int32_t>() : nullptr,
                         .records = halves(operation).records,
                         .capacity = shape_.slot_capacity,
                         .token_capacity = shape_.token_capacity,

@@ -1,6 +1,7 @@
-// The end of a step on the device: commit, the merge of a mixed graph's roles, and the summary that goes home.
+// The end of a step on the device: of a verification, how many of each lane's tokens stand; commit, the merge of a
+// mixed graph's roles, and the summary that goes home.
 //
-// Prefill and decode graphs write the active frame. A mixed graph's prompt and decode lanes write private halves, where
+// Prefill, decode and verify graphs write the active frame. A mixed graph's prompt and decode lanes write private halves, where
 // the logprobs of each find the record of their role, and the merge brings both into the active frame (R20). The
 // private halves are reused by every mixed step: the compute stream orders them. Thread: rank.
 #pragma once
@@ -9,6 +10,7 @@
 
 #include "kernels/step/commit_records.h"
 #include "kernels/step/step_summary.h"
+#include "kernels/step/verify_proposals.h"
 #include "worker/backend/backend.h"
 #include "worker/catalog/core_catalog.h"
 #include "worker/frames/completion_outputs.h"
@@ -31,6 +33,7 @@ class StepCommit {
   /// Where a graph's lanes write before the merge: the frames, or a mixed graph's roles.
   OutputHalves halves(Operation operation) const;
 
+  /// Behind the choice of tokens.
   void record_commit(Stream& stream, Operation operation) const;
   /// After the logprobs; of a mixed graph only.
   void record_merge(Stream& stream, Operation operation) const;
@@ -41,6 +44,8 @@ class StepCommit {
   int64_t bytes() const;
 
  private:
+  void record_verification(Stream& stream) const;
+
   const CoreShape shape_;
   const StepInputs inputs_;
   const RowExpansion& rows_;
@@ -49,6 +54,7 @@ class StepCommit {
   StepCounters* counters_;
   Memory role_records_, role_packed_;  // prompt, decode
   Memory lane_digests_, summaries_;
+  Memory lane_chosen_, lane_offered_;  // int32 [capacity]; empty without speculation
 };
 
 }  // namespace helios

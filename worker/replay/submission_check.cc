@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/contract/completion_layout.h"
+#include "worker/replay/token_choice.h"
 
 namespace helios {
 namespace {
@@ -18,7 +19,8 @@ Error invalid(fmt::format_string<Args...> format, Args&&... args) {
 
 bool is_sampling_graph(Operation operation, const CoreShape& shape) {
   return operation == Operation::kPrefill || operation == Operation::kDecode || operation == Operation::kMixed ||
-         (operation == Operation::kScoredPrefill && shape.prompt_scoring);
+         (operation == Operation::kScoredPrefill && shape.prompt_scoring) ||
+         (operation == Operation::kVerify && shape.num_speculative_tokens > 0);
 }
 
 Status check_penalties(const SamplingParams& p, int32_t slot, const CoreShape& shape) {
@@ -117,6 +119,8 @@ SubmissionCheck::SubmissionCheck(const CoreShape& shape)
       marks_(static_cast<size_t>(shape.slot_capacity), 0),
       masked_(static_cast<size_t>(shape.slot_capacity), false),
       masked_then_(masked_),
+      penalized_(masked_),
+      penalized_then_(masked_),
       cache_marks_(shape.host_num_blocks > 0 ? static_cast<size_t>(shape.kv_num_blocks) : 0, 0),
       host_marks_(static_cast<size_t>(shape.host_num_blocks), 0),
       host_filled_(static_cast<size_t>(shape.host_num_blocks), false),
@@ -140,6 +144,7 @@ Status SubmissionCheck::check(const Submission& s) {
   if (auto status = check_prompt_targets(s); !status) return status;
   if (auto status = check_logprobs(s); !status) return status;
   masked_.swap(masked_then_);
+  penalized_.swap(penalized_then_);
   for (const BlockCopy& copy : s.blocks_out) host_filled_[static_cast<size_t>(copy.host_block)] = true;
   return Ok{};
 }
@@ -178,6 +183,7 @@ Status SubmissionCheck::check_copies(const Submission& s) {
 Status SubmissionCheck::check_admissions(const Submission& s) {
   ++round_;
   masked_then_ = masked_;
+  penalized_then_ = penalized_;
   for (const SlotAdmission& a : s.admissions) {
     const int32_t slot = a.slot.value;
     if (slot < 0 || slot >= shape_.slot_capacity)
@@ -190,6 +196,7 @@ Status SubmissionCheck::check_admissions(const Submission& s) {
       return invalid("admission of slot {}: generated: expected 0 to {}, found {}", slot, most, a.generated);
     }
     masked_then_[static_cast<size_t>(slot)] = a.sampling.masks;
+    penalized_then_[static_cast<size_t>(slot)] = slot_sampling(a.sampling).penalizes();
   }
   return Ok{};
 }
@@ -227,7 +234,8 @@ Status SubmissionCheck::check_lanes(const Submission& s) {
   }
   if (s.operation != Operation::kAdmission && s.lanes.empty())
     return invalid("lanes: expected some in {}, found none", to_string(s.operation));
-  int64_t prompt_tokens = 0;
+  const bool verifies = s.operation == Operation::kVerify;
+  int64_t tokens = 0;
   for (const Lane& lane : s.lanes) {
     const int32_t slot = lane.slot.value;
     if (slot < 0 || slot >= shape_.slot_capacity)
@@ -235,10 +243,18 @@ Status SubmissionCheck::check_lanes(const Submission& s) {
     if (!first_mark(slot)) return invalid("lane: slot {} twice", slot);
     if (auto status = check_lane(lane, s.operation); !status) return status;
     if (auto status = check_mask(lane); !status) return status;
-    prompt_tokens += static_cast<int64_t>(lane.tokens.size());
+    if (verifies) {
+      if (auto status = check_proposals(lane); !status) return status;
+    }
+    tokens += static_cast<int64_t>(lane.tokens.size());
   }
-  if (prompt_tokens > shape_.prefill_chunk) {
-    return invalid("lanes: expected at most {} prompt tokens, found {}", shape_.prefill_chunk, prompt_tokens);
+  if (!verifies && tokens > shape_.prefill_chunk) {
+    return invalid("lanes: expected at most {} prompt tokens, found {}", shape_.prefill_chunk, tokens);
+  }
+  const int64_t rows = static_cast<int64_t>(s.lanes.size()) + tokens;
+  if (verifies && rows > row_capacity(shape_, Operation::kVerify)) {
+    return invalid("lanes: expected at most {} rows in a verify, a lane's and its proposals', found {}",
+                   row_capacity(shape_, Operation::kVerify), rows);
   }
   return Ok{};
 }
@@ -248,7 +264,8 @@ Status SubmissionCheck::check_lane(const Lane& lane, Operation operation) const 
   if (lane.role == LaneRole::kDecode) {
     if (operation == Operation::kPrefill || operation == Operation::kScoredPrefill)
       return invalid("lane of slot {}: a decode lane in a {}", slot, to_string(operation));
-    if (!lane.tokens.empty() || lane.start != -1 || !lane.samples) {
+    const bool offers = operation == Operation::kVerify && !lane.tokens.empty();
+    if ((!lane.tokens.empty() && !offers) || lane.start != -1 || !lane.samples) {
       return invalid(
           "lane of slot {}: a decode lane has no tokens, start -1 and samples; found {} tokens, start {}, samples {}",
           slot, lane.tokens.size(), lane.start, lane.samples);
@@ -257,7 +274,8 @@ Status SubmissionCheck::check_lane(const Lane& lane, Operation operation) const 
   }
   if (lane.role != LaneRole::kPrefill)
     return invalid("lane of slot {}: unknown role {}", slot, static_cast<int>(lane.role));
-  if (operation == Operation::kDecode) return invalid("lane of slot {}: a prefill lane in a decode", slot);
+  if (operation == Operation::kDecode || operation == Operation::kVerify)
+    return invalid("lane of slot {}: a prefill lane in a {}", slot, to_string(operation));
   const auto count = static_cast<int64_t>(lane.tokens.size());
   if (count == 0) return invalid("lane of slot {}: a prefill lane without tokens", slot);
   if (lane.start < 0 || lane.start + count > shape_.max_model_len) {
@@ -267,6 +285,27 @@ Status SubmissionCheck::check_lane(const Lane& lane, Operation operation) const 
   for (const TokenId id : lane.tokens) {
     if (id < 0 || id >= shape_.vocab_size)
       return invalid("lane of slot {}: token id {} is outside the vocabulary of {}", slot, id, shape_.vocab_size);
+  }
+  return Ok{};
+}
+
+/// What a slot with penalties or masks samples depends on the tokens that this step emits before it, which a row of the
+/// same step cannot know.
+Status SubmissionCheck::check_proposals(const Lane& lane) const {
+  const int32_t slot = lane.slot.value;
+  const auto count = static_cast<int32_t>(lane.tokens.size());
+  if (count > shape_.num_speculative_tokens) {
+    return invalid("lane of slot {}: expected at most {} proposals, found {}", slot, shape_.num_speculative_tokens,
+                   count);
+  }
+  const bool penalized = penalized_then_[static_cast<size_t>(slot)];
+  if (count > 0 && (penalized || masked_then_[static_cast<size_t>(slot)])) {
+    return invalid("lane of slot {}: expected no proposals for a slot with {}, found {}", slot,
+                   penalized ? "penalties" : "masks", count);
+  }
+  for (const TokenId id : lane.tokens) {
+    if (id < 0 || id >= shape_.vocab_size)
+      return invalid("lane of slot {}: proposed id {} is outside the vocabulary of {}", slot, id, shape_.vocab_size);
   }
   return Ok{};
 }

@@ -24,6 +24,7 @@ class SubmissionCheck {
   Status check_lanes(const Submission& submission);
   Status check_lane(const Lane& lane, Operation operation) const;
   Status check_mask(const Lane& lane) const;
+  Status check_proposals(const Lane& lane) const;
   Status check_prompt_targets(const Submission& submission) const;
   Status check_logprobs(const Submission& submission);
   Status check_selected_ids(const Submission& submission);
@@ -32,8 +33,8 @@ class SubmissionCheck {
   const CoreShape shape_;
   const int32_t max_blocks_;
   std::vector<uint64_t> marks_;  // [capacity] round in which a slot was last seen
-  // [capacity] its admission announced masks: so far, and with the submission at hand.
-  std::vector<bool> masked_, masked_then_;
+  // [capacity] its admission announced masks, or has penalties: so far, and with the submission at hand.
+  std::vector<bool> masked_, masked_then_, penalized_, penalized_then_;
   // The host tier's: rounds in which a block of the cache, and of the tier, was last seen, and which of the latter hold
   // something.
   std::vector<uint64_t> cache_marks_, host_marks_;

@@ -49,9 +49,10 @@ TokenChoice::TokenChoice(const CoreShape& shape, const RowExpansion& rows, const
       sampler_({.logits = logits,
                 .logits_stride = logits_stride,
                 .num_rows = rows.num_sampling_rows(),
-                .max_rows = shape.slot_capacity,
+                .max_rows = most_sampling_rows(shape),
                 .row_slots = rows.sampling_slots(),
                 .row_positions = rows.sampling_positions(),
+                .row_tokens = rows.sampling_tokens(),
                 .tables = tables()},
                VocabLayout(shape.vocab_size), counters, communicator, backend) {
   for (Staging& s : staging_) {
@@ -147,10 +148,10 @@ void TokenChoice::record_admissions(Stream& stream) const {
   });
 }
 
-void TokenChoice::record_counts(Stream& stream, const int64_t* records) const {
+void TokenChoice::record_counts(Stream& stream, Operation operation, const int64_t* records) const {
   stream.launch([args = CountTokensArgs{.sampling = rows_.sampling(),
                                         .num_rows = rows_.num_sampling_rows(),
-                                        .max_rows = shape_.slot_capacity,
+                                        .max_rows = sampling_capacity(shape_, operation),
                                         .row_slots = rows_.sampling_slots(),
                                         .row_epochs = rows_.sampling_epochs(),
                                         .row_halves = rows_.sampling_halves(),

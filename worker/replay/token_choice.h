@@ -24,7 +24,7 @@ SlotSampling slot_sampling(const SamplingParams& params);
 
 class TokenChoice {
  public:
-  /// `logits` [capacity, logits_stride], this rank's shard; `counters` in device memory. Borrows all. Throws
+  /// `logits` [most sampling rows, logits_stride], this rank's shard; `counters` in device memory. Borrows all. Throws
   /// DeviceError.
   TokenChoice(const CoreShape& shape, const RowExpansion& rows, const float* logits, int64_t logits_stride,
               StepCounters* counters, Communicator& communicator, Backend& backend);
@@ -35,9 +35,12 @@ class TokenChoice {
 
   /// Behind the hand-over of slots, in every graph.
   void record_admissions(Stream& stream) const;
-  void record(Stream& stream) const { sampler_.record(stream); }
-  /// Behind the commit, which wrote `records` [2, capacity, 16 + T].
-  void record_counts(Stream& stream, const int64_t* records) const;
+  void record(Stream& stream, Operation operation) const {
+    sampler_.record(stream, sampling_capacity(shape_, operation));
+  }
+  /// Behind the commit, which wrote `records` [2, capacity, 16 + T]. A slot that counts brings no proposals
+  /// (SubmissionCheck), so it has one row.
+  void record_counts(Stream& stream, Operation operation, const int64_t* records) const;
 
   const TokenId* tokens() const { return sampler_.tokens(); }  // [sampling]
 

@@ -137,6 +137,7 @@ struct OneRow {
                         .num_active = &num_active,
                         .max_rows = 1,
                         .bins = bins.data(),
+                        .own = bins.data(),
                         .finished_blocks = &finished_blocks,
                         .counters = &counters},
                        pool);

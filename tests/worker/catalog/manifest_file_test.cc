@@ -98,6 +98,43 @@ TEST(ManifestFile, R39_R44_R47_ScoredGraphsFollowAnUnchangedCatalog) {
   EXPECT_TRUE(derive_capabilities(core(20, false, true))->prompt_scoring);  // K = 20 without the id inputs
 }
 
+// R3: a core with speculation declares one graph more, behind an unchanged catalog: rows for every slot and for its
+// proposals, 128 together at most, and no prompt's.
+TEST(ManifestFile, R3_TheVerifyGraphFollowsAnUnchangedCatalog) {
+  const auto speculative = [](int32_t slots, int32_t proposals) {
+    return build_manifest({.model_type = "qwen3",
+                           .device = "cpu",
+                           .dtype = "float32",
+                           .kv_cache_dtype = "bfloat16",
+                           .vocab_size = 300,
+                           .max_model_len = 128,
+                           .slot_capacity = slots,
+                           .token_capacity = kT,
+                           .num_speculative_tokens = proposals,
+                           .prefill_chunk = 32,
+                           .kv_block_size = 32,
+                           .kv_num_blocks = 16,
+                           .host_num_blocks = 3,
+                           .alternatives = 20,
+                           .token_ids = true})
+        .value();
+  };
+  const CoreManifest plain = core(20, true), found = speculative(kCapacity, kT - 1);
+  ASSERT_EQ(found.graphs.size(), plain.graphs.size() + 1);
+  EXPECT_TRUE(std::equal(plain.graphs.begin(), plain.graphs.end(), found.graphs.begin()));
+  EXPECT_EQ(found.buffers, plain.buffers);
+  const GraphDeclaration& verify = found.graphs.back();
+  EXPECT_EQ(verify.operation, Operation::kVerify);
+  EXPECT_EQ(verify.row_capacity, kCapacity + kCapacity * (kT - 1));
+  const auto decode = std::find_if(plain.graphs.begin(), plain.graphs.end(),
+                                   [](const GraphDeclaration& g) { return g.operation == Operation::kDecode; });
+  EXPECT_EQ(verify.bindings, decode->bindings);
+  EXPECT_EQ(verify.outputs, decode->outputs);
+  EXPECT_TRUE(check_same_core(found, read(manifest_json(found)).value()).ok());
+  EXPECT_EQ(speculative(300, kT - 1).graphs.back().row_capacity, 300 + 128);
+  EXPECT_EQ(speculative(1, kT - 1).graphs.back().row_capacity, kT);
+}
+
 struct Malformation {
   std::string name;
   std::vector<std::string> says;  // parts of the message: the buffer, what was expected, what was found

@@ -60,7 +60,7 @@ class RankModel {
     for (const int64_t max_rows : {int64_t{kMaxRows}, int64_t{2}}) {
       device_.compute->begin_capture();
       transformer_.record(*device_.compute, max_rows);
-      head_.record(*device_.compute);
+      head_.record(*device_.compute, kMaxSampling);
       graphs_[max_rows] = device_.compute->end_capture();
     }
   }

@@ -63,6 +63,8 @@ TEST(WorkerConfig, EveryFlagArrives) {
                                           "5",
                                           "--logprob-token-ids",
                                           "off",
+                                          "--num-speculative-tokens",
+                                          "4",
                                           "--kv-cache-tokens",
                                           "5000000000",
                                           "--host-cache-gib",
@@ -90,6 +92,8 @@ TEST(WorkerConfig, EveryFlagArrives) {
   EXPECT_EQ(config.core.prefill_chunk, 64);
   EXPECT_EQ(config.core.max_logprobs, 5);
   EXPECT_FALSE(config.core.logprob_token_ids);
+  EXPECT_EQ(config.core.num_speculative_tokens, 4);
+  EXPECT_EQ(parse(with({})).value().config.core.num_speculative_tokens, 0);
   EXPECT_EQ(config.core.kv_cache_tokens, 5000000000);
   EXPECT_EQ(config.core.host_tier_bytes, 1 << 29);
   EXPECT_EQ(parse(with({"--kv-cache-gib", "3"}))->config.core.kv_cache_bytes, int64_t{3} << 30);
@@ -188,6 +192,8 @@ TEST(WorkerConfig, WrongFlagsAreRefusedInOneLineThatNamesThem) {
       {with({"--prefill-chunk", "0"}), "--prefill-chunk"},
       {with({"--prefill-chunk", "65537"}), "--prefill-chunk"},
       {with({"--max-logprobs", "21"}), "--max-logprobs: expected 0 to 20, found 21"},
+      {with({"--num-speculative-tokens", "16"}), "--num-speculative-tokens: expected 0 to 15, found 16"},
+      {with({"--num-speculative-tokens", "-1"}), "--num-speculative-tokens"},
       {with({"--logprob-token-ids", "yes"}), "--logprob-token-ids"},
       {with({"--prompt-logprobs", "--max-logprobs", "5"}), "--prompt-logprobs: needs --max-logprobs 20"},
       {with({"--logprob-token-ids", "on", "--max-logprobs", "5"}), "--logprob-token-ids on: needs --max-logprobs 20"},
@@ -225,7 +231,7 @@ TEST(WorkerConfig, HelpFitsAScreenAndNamesEveryFlag) {
   int lines = 0;
   std::istringstream text(help);
   for (std::string line; std::getline(text, line); ++lines) EXPECT_LE(line.size(), 100u) << line;
-  EXPECT_LE(lines, 46);
+  EXPECT_LE(lines, 48);
   for (const char* flag : {"--model",
                            "--coordinator",
                            "--rank",
@@ -246,6 +252,7 @@ TEST(WorkerConfig, HelpFitsAScreenAndNamesEveryFlag) {
                            "--max-logprobs",
                            "--logprob-token-ids",
                            "--prompt-logprobs",
+                           "--num-speculative-tokens",
                            "--collective-timeout-ms",
                            "--status-host",
                            "--status-port",

@@ -210,6 +210,10 @@ TEST_F(ExecutorTest, WhatCannotBeServedIsNamedAtLoading) {
   expect(c, "max_num_seqs");
   c = config(), c.prefill_chunk = 0;
   expect(c, "prefill_chunk");
+  c = config(), c.num_speculative_tokens = 16;
+  expect(c, "num_speculative_tokens: expected 0 to 15, found 16");
+  c.num_speculative_tokens = 4, c.token_capacity = 8;
+  expect(c, "token_capacity: with num_speculative_tokens 4 it is one more; expected 0, found 8");
 #if !defined(HELIOS_EMULATED_DEVICE)
   c = config(), c.num_threads = 0;
   expect(c, "threads");

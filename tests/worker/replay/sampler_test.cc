@@ -136,7 +136,7 @@ class RankSampler {
                   .tables = device_tables_.view(tables_)},
                  layout_, counters_.as<StepCounters>(), *device_.communicator, *device_.device.backend) {
     stream().begin_capture();
-    sampler_.record(stream());
+    sampler_.record(stream(), capacity_);
     graph_ = stream().end_capture();
   }
 

@@ -107,6 +107,81 @@ TEST(SubmissionCheck, R38_R45_AScoredPrefillNeedsACoreThatScoresAndATargetForEac
       "prompt_target_tokens: expected 0");
 }
 
+/// Lanes of slots 0, 2 and 3, with two, no and four proposals; slot 0 is admitted.
+Submission verification(SamplingParams sampling = {}) {
+  Submission s{.sequence = Sequence(1),
+               .frame = FrameIndex(0),
+               .operation = Operation::kVerify,
+               .logprob_requested = {1, 0, 0, 0},
+               .logprob_token_id_counts = {0, 0, 0, 0}};
+  s.admissions.push_back({SlotIndex(0), Epoch(1), std::move(sampling)});
+  for (const int slot : {0, 2, 3}) s.lanes.push_back({.slot = SlotIndex(slot), .epoch = Epoch(1)});
+  s.lanes[0].tokens = {4, 299};
+  s.lanes[2].tokens = {1, 2, 3, 4};
+  return s;
+}
+
+// R3: proposals fit the record, the graph and the vocabulary, and only slots bring them whose rows do not depend on
+// what this step emits before.
+TEST(SubmissionCheck, R3_ProposalsAreRefusedByNameWhereTheyDoNotFit) {
+  CoreShape speculative = shape();
+  speculative.num_speculative_tokens = 4, speculative.token_capacity = 5;
+  SubmissionCheck check(speculative);
+  const auto accepts = [&](const Submission& s) {
+    const Status status = check.check(s);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+  };
+  const auto refuses = [](SubmissionCheck& on, Submission s, const std::string& part) {
+    const Status status = on.check(s);
+    ASSERT_FALSE(status.ok()) << part;
+    EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+  };
+  const auto with = [](auto change) {
+    Submission s = verification();
+    change(s);
+    return s;
+  };
+  accepts(verification());
+  accepts(with([](Submission& s) { s.lanes[0].tokens.clear(), s.lanes[2].tokens.clear(); }));
+  SubmissionCheck none(shape());
+  refuses(none, verification(), "no graph for verify (5)");
+  refuses(check, with([](Submission& s) { s.lanes[0].tokens.assign(5, 1); }),
+          "lane of slot 0: expected at most 4 proposals, found 5");
+  refuses(check, with([](Submission& s) { s.lanes[0].tokens[1] = 300; }), "slot 0: proposed id 300");
+  refuses(check, with([](Submission& s) { s.lanes[2].tokens[3] = -1; }), "slot 3: proposed id -1");
+  refuses(check, with([](Submission& s) { s.lanes[1] = {SlotIndex(2), Epoch(1), LaneRole::kPrefill, 0, true, {1}}; }),
+          "a prefill lane in a verify");
+  refuses(check, with([](Submission& s) { s.lanes[1].start = 0; }), "start -1 and samples");
+  refuses(check, with([](Submission& s) { s.lanes[0].samples = false; }), "start -1 and samples");
+  refuses(check, with([](Submission& s) { s.operation = Operation::kDecode; }), "a decode lane has no tokens");
+
+  refuses(check, verification({.repetition_penalty = 1.1f}), "expected no proposals for a slot with penalties, found 2");
+  refuses(check, verification({.frequency_penalty = 1.0f}), "slot with penalties");
+  refuses(check, verification({.presence_penalty = -1.0f}), "slot with penalties");
+  Submission masked = verification({.masks = true});
+  masked.lanes[0].mask.assign(10, ~0u);
+  refuses(check, masked, "expected no proposals for a slot with masks, found 2");
+  masked.lanes[0].tokens.clear();
+  accepts(masked);  // and it is the slot's from now on
+  const Submission later = with([](Submission& s) { s.admissions.clear(), s.lanes[0].mask.assign(10, ~0u); });
+  refuses(check, later, "slot with masks");
+  accepts(verification());  // another tenant
+
+  // 128 proposals together, whatever slots and N allow.
+  speculative.slot_capacity = 100, speculative.num_speculative_tokens = 15, speculative.token_capacity = 16;
+  SubmissionCheck wide(speculative);
+  Submission s{.sequence = Sequence(1), .frame = FrameIndex(0), .operation = Operation::kVerify};
+  s.logprob_requested.assign(100, 0), s.logprob_token_id_counts.assign(100, 0);
+  for (int slot = 0; slot < 100; ++slot) s.lanes.push_back({.slot = SlotIndex(slot), .epoch = Epoch(1)});
+  for (size_t i = 0; i < 8; ++i) s.lanes[i].tokens.assign(15, 1);
+  s.lanes[8].tokens.assign(8, 1);
+  EXPECT_TRUE(wide.check(s).ok()) << wide.check(s).error().message;
+  s.lanes[9].tokens = {1};
+  refuses(wide, s, "expected at most 228 rows in a verify");
+  s.lanes.erase(s.lanes.begin() + 50);
+  EXPECT_TRUE(wide.check(s).ok()) << wide.check(s).error().message;
+}
+
 TEST(SubmissionCheck, CopiesStayWithinTheHostTierAndOnlyWhatItWasGivenComesBack) {
   SubmissionCheck check(shape());
   const auto with = [](std::vector<BlockCopy> out, std::vector<BlockCopy> in) {
