@@ -305,6 +305,24 @@ TEST_F(SpeculationTest, R3_R16_X1_TokensAndLogprobsAreThoseOfARunWithout) {
   }
 }
 
+#if !defined(HELIOS_EMULATED_DEVICE)  // it takes its time
+// X1: as well where matrix inputs, keys and values are rounded, whose products go other ways for few rows and for many.
+TEST_F(SpeculationTest, R3_X1_RoundedNumbersToo) {
+  CoreConfig rounded = config();
+  rounded.dtype = ComputeDtype::kBFloat16;
+  const std::vector<TestSequence> expected = run_plainly(rounded);
+  for (const int world : kGpuKernels ? std::vector<int>{1} : std::vector<int>{1, 4}) {
+    for (const Guess guess : {Guess::kRight, Guess::kPartlyRight}) {
+      SCOPED_TRACE("TP " + std::to_string(world) + " guess " + std::to_string(static_cast<int>(guess)));
+      TestCluster cluster(rounded, world);
+      SpeculativeRun run(cluster, expected, guess);
+      expect_same(run.run(), expected);
+      EXPECT_GT(run.accepted, 0);
+    }
+  }
+}
+#endif
+
 // R16: of a round of five rows, one of which is right, the statistics of two positions are read; of a slot that does
 // not ask, none.
 TEST_F(SpeculationTest, R16_R24_OnlyEmittedPositionsAreReduced) {
