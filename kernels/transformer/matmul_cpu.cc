@@ -104,7 +104,7 @@ struct ThreadBuffers {
   float* partials;  // [kMaxLevels][partial_floats]
   float* widened;   // [kBlockK][kWidth]; or pairs of k
   float* run;       // a run's sums: one panel of packed rows, or all that is direct
-  float* packed;    // [tile][k][rows of the tile] of a block of rows, k being pairs for pair tiles; or CopyRow()
+  float* packed;    // [tile][k][rows of the tile] of a block of rows, k being pairs for pair tiles; or row by row
 };
 constexpr int64_t kRunFloats = kBlockRows * kWidth;
 static_assert(kRunFloats >= 4 * kDirectRows * kWidth);
@@ -121,6 +121,11 @@ ThreadBuffers BuffersOf(const MatmulJob& job, int64_t thread) {
   float* const widened = base + kMaxLevels * job.partial_floats;
   return {base, widened, widened + kBlockK * kWidth, widened + kThreadFloats};
 }
+
+/// Whether weights may be widened in registers: E4M3 may be subnormal on the way, and is not to be flushed.
+bool InRegisters(const MatmulJob& job) { return job.pairs || !job.rounded || job.w.dtype != DType::kFloat8E4M3; }
+/// What x is multiplied by when it is packed or copied.
+float LiftOfX(const MatmulJob& job) { return job.rounded ? 1 : lift_of(job.w.dtype); }
 
 /// One row of a panel: sums (+)= run * scales, `run` being sums too where that is all. A segment's first run starts
 /// from +0.
@@ -147,7 +152,7 @@ struct Piece {
 
 /// Adds one piece's products to the running partial sums, laid out [panel][row][kWidth]. Meanwhile each call fetches
 /// its share of what the same four panels need next: the following piece, or the next group's first. Many tiles share
-/// weights that are widened once, and bytes always are; a few tiles widen two-byte ones in registers on the way.
+/// weights that are widened once; a few widen them in registers on the way.
 void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& block, const Piece& piece,
                     const ThreadBuffers& buffers, float* running) {
   const int64_t first_row = tiles.begin(block.tile_begin);
@@ -155,7 +160,8 @@ void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   const bool bytes = is_eight_bit(job.w.dtype);
   const bool folds = job.w.scale_blocks.block != 0;  // then a piece is a whole run
   const int64_t num_tiles = block.tile_end - block.tile_begin;
-  const bool widen = bytes || (dtype_bytes(job.w.dtype) == 2 && !job.pairs && num_tiles >= kWidenTiles);
+  const bool widen =
+      job.pairs ? bytes : !InRegisters(job) || (job.w.dtype != DType::kFloat32 && num_tiles >= kWidenTiles);
   const int64_t block_bytes = run_rows(job.w.dtype, piece.len) * kRowBytes;  // of one panel
   const int64_t step = 8 * kRowBytes / k_per_row(job.w.dtype) / kStreams / num_tiles, share = piece.len / 8 * step;
   const uint32_t* next = piece.words + run_rows(job.w.dtype, piece.len) * kWidth;
@@ -165,8 +171,10 @@ void AddPackedBlock(const MatmulJob& job, const RowTiles& tiles, const Block& bl
   for (int64_t p = block.panel_begin; p < block.panel_end; ++p) {
     const int64_t within = p - block.panel_begin, four = within / kStreams * kStreams + block.panel_begin;
     const uint32_t* panel = piece.words + p * job.w.panel_words;
-    if (bytes && job.pairs) {
+    if (widen && job.pairs) {
       bytes_to_pairs(job.w.dtype, panel, piece.len, reinterpret_cast<uint32_t*>(buffers.widened));
+    } else if (!InRegisters(job)) {
+      WidenAndLiftE4m3Panel(panel, piece.len, buffers.widened);
     } else if (widen) {
       WidenPanel(job.w.dtype, panel, piece.len, job.odd_mask, buffers.widened);
     }
@@ -262,10 +270,27 @@ int64_t PackedWords(const PanelView& w, bool pairs) {
   return pairs ? words : w.k;
 }
 
-/// A tile's rows of x into [k][rows], k being pairs for pair tiles; or a row of pairs.
+void Multiply(float factor, int64_t count, float* values) {
+  const F32 d;
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i);
+  }
+  for (; i < count; ++i) values[i] *= factor;
+}
+
+/// A tile's rows of x into [k][rows], k being pairs for pair tiles; a single row in order.
 void PackTile(const MatmulJob& job, int64_t row, int64_t height, float* packed) {
   const float* x = job.args.x + row * job.args.x_stride;
-  if (!job.pairs) return PackTileRows<false>(x, job.args.x_stride, job.w.k, height, packed);
+  if (!job.pairs) {
+    if (height == 1) {
+      std::copy_n(x, job.w.k, packed);
+    } else {
+      PackTileRows<false>(x, job.args.x_stride, job.w.k, height, packed);
+    }
+    if (LiftOfX(job) != 1) Multiply(LiftOfX(job), job.w.k * height, packed);
+    return;
+  }
   job.w.for_each_run([&](int64_t begin, int64_t end) {
     if (height == 1) {
       PackRowPairs(x + begin, end - begin, packed);
@@ -313,18 +338,8 @@ void RunPackedUnits(const MatmulJob& job, const WorkShares::Units& units, const 
   RunPackedBlock(job, tiles, mine, buffers);
 }
 
-/// Whether few rows of x are multiplied as copies: of pairs, or lifted once for all that they meet.
-bool CopiesRows(const MatmulJob& job) { return job.pairs || job.w.dtype == DType::kFloat8E4M3; }
-
-void CopyRow(const MatmulJob& job, int64_t row, float* to) {
-  if (job.pairs) return PackTile(job, row, 1, to);
-  const F32 d;
-  const float* x = job.args.x + row * job.args.x_stride;
-  const float lift = lift_of(job.w.dtype);
-  int64_t i = 0;
-  for (; i + kLanes <= job.w.k; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, lift)), d, to + i);
-  for (; i < job.w.k; ++i) to[i] = x[i] * lift;
-}
+/// Whether few rows of x are multiplied as copies.
+bool CopiesRows(const MatmulJob& job) { return job.pairs || LiftOfX(job) != 1; }
 
 /// `panels` panels from `first`, `apart` apart, for all (at most kDirectRows) rows.
 void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart, const ThreadBuffers& buffers) {
@@ -376,7 +391,7 @@ void RunDirectUnits(const MatmulJob& job, const WorkShares::Units& units, const 
 void RunUnits(const MatmulJob& job, int64_t thread) {
   const ThreadBuffers buffers = BuffersOf(job, thread);
   for (int64_t r = 0; job.direct && CopiesRows(job) && r < job.m; ++r) {
-    CopyRow(job, r, buffers.packed + r * job.packed_k);
+    PackTile(job, r, 1, buffers.packed + r * job.packed_k);
   }
   Block packed{0, 0, 0, 0};
   while (const WorkShares::Units units = job.shares.take(thread, job.direct ? 1 : kGroupPanels)) {
@@ -409,9 +424,7 @@ int64_t ThreadBytes(int64_t max_rows, int64_t k) {
 void RunMatmul(MatmulJob& job, ThreadPool& pool) {
   job.partial_floats = PartialFloats(job.m);
   job.pairs = kPairPanels && job.rounded && has_pair_products();
-  // E4M3 widened in registers may be subnormal on the way, and is not to be flushed.
-  const bool in_registers = job.pairs || !job.rounded || job.w.dtype != DType::kFloat8E4M3;
-  job.direct = job.m <= DirectRows(job.pairs) && in_registers;
+  job.direct = job.m <= DirectRows(job.pairs) && InRegisters(job);
   job.packed_k = PackedWords(job.w, job.pairs);
   const bool alone = pool.num_threads() == 1 || job.m * job.w.n * std::max<int64_t>(job.w.k, 1) <= kSerialWork;
   const int64_t num_threads = alone ? 1 : pool.num_threads();

@@ -21,7 +21,7 @@ namespace helios {
 inline constexpr int64_t kMaxSegments = 16;
 inline constexpr int64_t kMaxLevels = 5;  // partial sums alive at once in a binary tree over kMaxSegments
 
-/// What x is multiplied by where it meets weights of a type that are widened in registers.
+/// What x is multiplied by before it meets widened weights of a type.
 constexpr float lift_of(DType dtype) { return dtype == DType::kFloat8E4M3 ? 0x1p64f : 1.0f; }
 /// What the scales make up for: widened E4M3 is 2^-120 of its value.
 constexpr float scale_factor_of(DType dtype) { return dtype == DType::kFloat8E4M3 ? 0x1p56f : 1.0f; }

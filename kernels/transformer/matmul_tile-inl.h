@@ -168,14 +168,26 @@ constexpr std::array<TileFunction, sizeof...(kIndex)> PackedTiles(std::index_seq
   return {&Tile<static_cast<int>(kIndex) + 1, 1, kStored, true>...};
 }
 
-/// The kernel for `rows` packed rows and one panel of BF16, F16 or FP32.
+template <DType kStored>
+TileFunction PackedTile(int64_t rows) {
+  static constexpr auto kTiles = PackedTiles<kStored>(std::make_index_sequence<kTileRows>());
+  return kTiles[rows - 1];
+}
+
+/// The kernel for `rows` packed rows and one panel.
 TileFunction PackedTile(DType stored, int64_t rows) {
-  static constexpr auto kRowsUpTo = std::make_index_sequence<kTileRows>();
-  static constexpr auto kWide = PackedTiles<DType::kFloat32>(kRowsUpTo);
-  static constexpr auto kPairs = PackedTiles<DType::kBFloat16>(kRowsUpTo);
-  static constexpr auto kHalves = PackedTiles<DType::kFloat16>(kRowsUpTo);
-  if (stored == DType::kFloat32) return kWide[rows - 1];
-  return stored == DType::kBFloat16 ? kPairs[rows - 1] : kHalves[rows - 1];
+  switch (stored) {
+    case DType::kBFloat16:
+      return PackedTile<DType::kBFloat16>(rows);
+    case DType::kFloat16:
+      return PackedTile<DType::kFloat16>(rows);
+    case DType::kInt8:
+      return PackedTile<DType::kInt8>(rows);
+    case DType::kFloat8E4M3:
+      return PackedTile<DType::kFloat8E4M3>(rows);
+    default:
+      return PackedTile<DType::kFloat32>(rows);
+  }
 }
 
 template <bool kTogether>

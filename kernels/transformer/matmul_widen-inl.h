@@ -37,7 +37,7 @@ HWY_INLINE Vec Widen(hn::Vec<U32> pairs, const uint32_t* HWY_RESTRICT mask) {
 /// One vector of 8-bit weights. E4M3 comes 2^-120 times as large, as the FP32 of the same digits, subnormals too: x
 /// meets it lift_of() times as large, and the scale makes up for the rest. Powers of two change no rounding here:
 /// between 2^63 and 2^-61 nothing of x is lost. Processors that are slow with subnormals meet one in some 1e4 of usual
-/// weights; a thread that flushes them widens a panel at a time.
+/// weights; a thread that flushes them widens and lifts a panel at a time.
 template <DType kStored>
 HWY_INLINE Vec WidenBytes(const int8_t* HWY_RESTRICT bytes) {
   const F32 d;
@@ -98,14 +98,15 @@ void WidenPairs(const uint32_t* HWY_RESTRICT words, int64_t len, const uint32_t*
   }
 }
 
-/// The same for INT8, which lies as [len][kWidth] already.
-void WidenInt8Panel(const uint32_t* HWY_RESTRICT words, int64_t len, float* HWY_RESTRICT to) {
+/// The same for bytes, which lie as [len][kWidth] already.
+template <DType kStored>
+void WidenBytePanel(const uint32_t* HWY_RESTRICT words, int64_t len, float* HWY_RESTRICT to) {
   const auto* bytes = reinterpret_cast<const int8_t*>(words);
-  for (int64_t i = 0; i < len * kWidth; i += kLanes) hn::Store(WidenBytes<DType::kInt8>(bytes + i), F32(), to + i);
+  for (int64_t i = 0; i < len * kWidth; i += kLanes) hn::Store(WidenBytes<kStored>(bytes + i), F32(), to + i);
 }
 
-/// The same for E4M3, which lies so too: lifted, so that x meets it as it is, and without subnormals on the way.
-void WidenE4m3Panel(const uint32_t* HWY_RESTRICT words, int64_t len, float* HWY_RESTRICT to) {
+/// The same for E4M3, lifted, so that x meets it as it is: no number is subnormal on the way.
+void WidenAndLiftE4m3Panel(const uint32_t* HWY_RESTRICT words, int64_t len, float* HWY_RESTRICT to) {
   const F32 d;
   const hn::Rebind<int32_t, F32> d32;
   const auto* bytes = reinterpret_cast<const int8_t*>(words);
@@ -127,8 +128,8 @@ void WidenHalfPanel(const uint32_t* HWY_RESTRICT words, int64_t len, float* HWY_
 }
 
 void WidenPanel(DType stored, const uint32_t* words, int64_t len, const uint32_t* mask, float* to) {
-  if (stored == DType::kInt8) return WidenInt8Panel(words, len, to);
-  if (stored == DType::kFloat8E4M3) return WidenE4m3Panel(words, len, to);
+  if (stored == DType::kInt8) return WidenBytePanel<DType::kInt8>(words, len, to);
+  if (stored == DType::kFloat8E4M3) return WidenBytePanel<DType::kFloat8E4M3>(words, len, to);
   if (stored == DType::kFloat16) return WidenHalfPanel(words, len, to);
   WidenPairs(words, len, mask, to);
 }
