@@ -214,6 +214,7 @@ class FormatTimes {
   Layers& layers() { return layers_; }
 
   void run(size_t count, bool warm) {
+    layers_.run(1, DType::kFloat32);  // a step finds its own pages as it left them, not another format's
     const Times times = layers_.run(kRowCounts[count], DType::kFloat32);
     const Times rounded = layers_.run(kRowCounts[count], DType::kBFloat16);
     if (!warm) return;
