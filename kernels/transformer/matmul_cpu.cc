@@ -344,6 +344,7 @@ bool CopiesRows(const MatmulJob& job) { return job.pairs || LiftOfX(job) != 1; }
 /// `panels` panels from `first`, `apart` apart, for all (at most kDirectRows) rows.
 void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_t apart, const ThreadBuffers& buffers) {
   const int64_t rows = job.m, stride = apart * job.w.panel_words;
+  constexpr int64_t kMostPanels = 4;  // side by side
   const bool scaled = is_eight_bit(job.w.dtype);
   const DType stored = job.w.dtype;
   const TileFunction tile =
@@ -353,12 +354,16 @@ void RunDirectPanels(const MatmulJob& job, int64_t first, int64_t panels, int64_
   float* const partials = buffers.partials;
   SumSegments(job, std::max<int64_t>(job.w.k, 1), rows * panels * kWidth, partials,
               [&](const Piece& piece, float* running) {  // always a whole run
-                for (int64_t q = 0; scaled && q < panels; ++q) FetchRow(job.w.scales_at(first + q * apart, piece.k));
+                const float* scales[kMostPanels];
+                for (int64_t q = 0; scaled && q < panels; ++q) {
+                  FetchRow(scales[q] = job.w.scales_at(first + q * apart, piece.k));
+                }
                 tile(piece.words + first * job.w.panel_words, stride, x + piece.packed_k, x_stride, piece.len,
                      scaled ? buffers.run : running, true, job.odd_mask, Ahead());
-                for (int64_t i = 0; scaled && i < rows * panels; ++i) {
-                  AddScaled(buffers.run + i * kWidth, job.w.scales_at(first + i % panels * apart, piece.k),
-                            piece.begins_segment, running + i * kWidth);
+                for (int64_t r = 0, i = 0; scaled && r < rows; ++r) {
+                  for (int64_t q = 0; q < panels; ++q, i += kWidth) {
+                    AddScaled(buffers.run + i, scales[q], piece.begins_segment, running + i);
+                  }
                 }
               });
   for (int64_t r = 0; r < rows; ++r) {
