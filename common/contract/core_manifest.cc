@@ -172,6 +172,24 @@ Status derive_scoring(const CoreManifest& m, Capabilities* out) {
   return Ok{};
 }
 
+/// A verify step has room for every slot, and for the proposals of one of them at least.
+Status derive_verification(const CoreManifest& m, Capabilities* out) {
+  for (const GraphDeclaration& graph : m.graphs) {
+    if (graph.operation != Operation::kVerify) continue;
+    if (m.token_capacity < 2) {
+      return Error{Errc::kMismatch, fmt::format("graph verify[{}]: expected a token_capacity of at least 2, found {}",
+                                                graph.row_capacity, m.token_capacity)};
+    }
+    if (graph.row_capacity < m.slot_capacity + m.token_capacity - 1) {
+      return Error{Errc::kMismatch, fmt::format("graph verify[{}]: expected at least {} rows, a slot each and {} "
+                                                "proposals", graph.row_capacity,
+                                                m.slot_capacity + m.token_capacity - 1, m.token_capacity - 1)};
+    }
+    out->verify_rows = std::max(out->verify_rows, graph.row_capacity);
+  }
+  return Ok{};
+}
+
 }  // namespace
 
 std::vector<int32_t> scored_capacities(int32_t prefill_chunk) {
@@ -224,6 +242,7 @@ Result<Capabilities> derive_capabilities(const CoreManifest& m) {
                    .host_num_blocks = m.host_num_blocks};
   if (auto s = derive_logprobs(m, &out); !s) return s.error();
   if (auto s = derive_scoring(m, &out); !s) return s.error();
+  if (auto s = derive_verification(m, &out); !s) return s.error();
   return out;
 }
 

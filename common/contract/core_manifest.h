@@ -80,6 +80,9 @@ struct Capabilities {
   bool logprob_token_ids = false;          // R7, R35
   bool prompt_scoring = false;             // R45
   std::vector<int32_t> scored_capacities;  // prompt rows of each scored graph, ascending; empty without prompt scoring
+  int32_t verify_rows = 0;  // of a verify step's lanes together, each 1 + its proposals; 0: no verification
+  /// Proposals that a lane may bring. R3.
+  int32_t max_proposals() const { return verify_rows > 0 ? token_capacity - 1 : 0; }
   friend bool operator==(const Capabilities&, const Capabilities&) = default;
 };
 

@@ -35,7 +35,9 @@ enum class LaneRole : int32_t { kPrefill = 0, kDecode = 1 };
 /// Prefill: `tokens` are the prompt's ids at absolute positions [start, start + tokens.size()); the last chunk of the
 /// prompt has samples = true and emits the first generated token. Decode: tokens is empty, start is -1, samples is
 /// true; the device knows the slot's last token and position. A decode lane whose slot has finished or changed epoch
-/// emits nothing.
+/// emits nothing. In a verify step, whose lanes are all decode lanes, `tokens` are 0 to T - 1 proposals for the tokens
+/// behind the next ones: each row samples the target, and tokens come out up to the first that is not what the proposal
+/// said, which is among them.
 struct Lane {
   SlotIndex slot;
   Epoch epoch;

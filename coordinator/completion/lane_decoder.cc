@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace helios {
 namespace {
@@ -29,6 +30,23 @@ Result<std::span<const int32_t>> find_payload(const Completion& completion, cons
   return std::span<const int32_t>(it->words);
 }
 
+/// R3: of what was offered, and only as far as it was the target's own choice.
+std::optional<Error> check_proposals(const LaneRecord& record, const ExpectedLane& expected) {
+  const size_t offered = expected.proposals.size(), emitted = record.tokens.size();
+  if (std::cmp_not_equal(record.offered, offered)) {
+    return internal(expected, fmt::format("{} proposals were verified, expected {}", record.offered, offered));
+  }
+  if (emitted > static_cast<size_t>(record.accepted) + 1) {
+    return internal(expected, fmt::format("{} tokens emitted with {} proposals accepted", emitted, record.accepted));
+  }
+  for (size_t i = 0; i + 1 < emitted; ++i) {
+    if (record.tokens[i] == expected.proposals[i]) continue;
+    return internal(expected, fmt::format("token {} was emitted before others, where {} was proposed",
+                                          record.tokens[i], expected.proposals[i]));
+  }
+  return std::nullopt;
+}
+
 /// What the emitted count and the finish code must agree on for a sequence that is still running.
 std::optional<Error> check_progress(const LaneRecord& record, const ExpectedLane& expected) {
   const auto emitted = static_cast<int32_t>(record.tokens.size());
@@ -38,6 +56,7 @@ std::optional<Error> check_progress(const LaneRecord& record, const ExpectedLane
     return internal(expected, fmt::format("a prompt chunk emitted {} tokens, expected none", emitted));
   }
   if (emitted == 0) return internal(expected, "a running sequence emitted no token");
+  if (auto error = check_proposals(record, expected)) return error;
   if (emitted > expected.tokens_left) {
     return internal(expected, fmt::format("{} tokens emitted, expected at most {}", emitted, expected.tokens_left));
   }
@@ -87,6 +106,7 @@ DecodedLane decode_lane(const Completion& completion, size_t lane, const Expecte
       event.logprobs = *std::move(logprobs);
     }
     if (i + 1 == record->tokens.size()) event.finish = record->finish;
+    out.accepted += i < expected.proposals.size() && event.token == expected.proposals[i] ? 1 : 0;
     out.events.push_back(std::move(event));
   }
   return out;

@@ -22,10 +22,12 @@ struct ExpectedLane {
   LogprobRequest logprobs;  // read when requested
   TokenId eos_id = -1;      // which token a silent EOS is
   int32_t tokens_left = 0;  // of max_tokens; the record may not emit more
+  std::span<const TokenId> proposals;  // that the lane brought
 };
 
 struct DecodedLane {
   std::vector<TokenEvent> events;
+  int32_t accepted = 0;        // of these, tokens that were proposed: the first so many
   std::optional<Error> error;  // kInternal: for the client it is our fault
 };
 

@@ -40,11 +40,21 @@ Result<LaneRecord> read_record(std::span<const int64_t> words, const ExpectedRec
   if (finish < static_cast<int64_t>(FinishCode::kNone) || finish > static_cast<int64_t>(FinishCode::kError)) {
     return found(Errc::kInternal, expected, "finish code", finish, "0 to 5");
   }
+  const int64_t offered = words[kProposalsOffered], accepted = words[kProposalsAccepted];
+  if (offered < 0 || offered >= expected.token_capacity) {
+    return found(Errc::kInternal, expected, "number of proposals", offered,
+                 fmt::format("0 to {}", expected.token_capacity - 1));
+  }
+  if (accepted < 0 || accepted > offered) {
+    return found(Errc::kInternal, expected, "number of accepted proposals", accepted, fmt::format("0 to {}", offered));
+  }
   LaneRecord record{.tokens = words.subspan(kTokens, static_cast<size_t>(emitted)),
                     .finish = static_cast<FinishCode>(finish),
                     .forced_mask = words[kForcedMask],
                     .silent_eos = (words[kFlags] & kRecordFlagSilentEos) != 0,
-                    .kv_length = words[kKvLength]};
+                    .kv_length = words[kKvLength],
+                    .offered = offered,
+                    .accepted = accepted};
   for (const int64_t token : record.tokens) {
     if (token < 0 || token >= expected.vocab_size) {
       return found(Errc::kInternal, expected, "token", token, fmt::format("0 to {}", expected.vocab_size - 1));

@@ -29,6 +29,7 @@ struct LaneRecord {
   int64_t forced_mask = 0;
   bool silent_eos = false;
   int64_t kv_length = 0;
+  int64_t offered = 0, accepted = 0;  // proposals; 0 <= accepted <= offered < T
 
   bool forced(int i) const { return i < 64 && (forced_mask >> i & 1) != 0; }
 };

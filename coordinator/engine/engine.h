@@ -15,6 +15,7 @@
 #include "common/base/result.h"
 #include "common/net/cluster_key.h"
 #include "coordinator/engine/engine_client.h"
+#include "coordinator/proposer/prompt_lookup.h"
 #include "coordinator/submission/rank_set.h"
 
 namespace helios {
@@ -25,6 +26,7 @@ struct EngineConfig {
   RankSetConfig ranks;                               // world size, collective, heartbeat and step limits
   size_t max_waiting = 1024;                         // sequences without a slot; more are refused with kQueueFull
   size_t stream_capacity = 256;                      // events a consumer may leave unread before its sequence pauses
+  PromptLookupOptions proposals;                     // speculation, as far as the ranks verify it
   bool prefix_cache = true;                          // reuse the KV cache blocks of prefixes that were computed before
   std::chrono::milliseconds restart_wait{30000};     // how long queued sequences wait for lost ranks to come back
   std::chrono::milliseconds rank_drain_limit{5000};  // what ranks have to leave after Drain

@@ -124,6 +124,8 @@ class EngineObserver {
   virtual void on_first_token(double queue_seconds, double time_to_first_token_seconds) = 0;
   /// So many tokens came `seconds` after their predecessors.
   virtual void on_inter_token(double seconds, int64_t tokens) = 0;
+  /// A lane's proposals were verified; of them the first `accepted` became tokens.
+  virtual void on_verified(int32_t offered, int32_t accepted) = 0;
   struct Finished {
     FinishCode finish = FinishCode::kNone;
     bool cancelled = false;

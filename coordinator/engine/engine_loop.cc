@@ -68,7 +68,9 @@ Result<std::string> EngineLoop::start() {
     }
     endpoint_ = link->endpoint();
     link_.emplace(std::move(*link));
-    ranks_.emplace(config_.ranks, host_key(), [this](const std::string& identity, const ControlMessage& message) {
+    RankSetConfig ranks = config_.ranks;
+    ranks.num_proposals = config_.proposals.num_tokens;
+    ranks_.emplace(ranks, host_key(), [this](const std::string& identity, const ControlMessage& message) {
       return link_->send_control(identity, message);
     });
     publish();  // status() says why we are not ready from the first moment
@@ -191,7 +193,8 @@ void EngineLoop::follow_rank_set() {
 }
 
 void EngineLoop::on_opened() {
-  scheduler_.emplace(*ranks_->capabilities(), SchedulerOptions{.prefix_cache = config_.prefix_cache});
+  scheduler_.emplace(*ranks_->capabilities(),
+                     SchedulerOptions{.prefix_cache = config_.prefix_cache, .proposals = config_.proposals});
   ledger_.emplace(config_.ranks.world_size, *ranks_->capabilities());
   for (auto& [id, spec] : std::exchange(parked_, {})) enqueue(id, std::move(spec));
   refuse_or_accept();

@@ -52,7 +52,8 @@ DecodedLane EngineLoop::decode(const ActiveSequence& sequence, const FrameInFlig
       .requested = frame.requested_slots[lane.tenancy.slot.value],
       .logprobs = {sequence.num_logprobs, state.spec.logprob_token_ids},
       .eos_id = state.spec.sampling.eos_id,
-      .tokens_left = state.spec.sampling.max_tokens - state.generated()};
+      .tokens_left = state.spec.sampling.max_tokens - state.generated(),
+      .proposals = lane.proposals};
   return decode_lane(completion, index, expected);
 }
 
@@ -77,6 +78,9 @@ void EngineLoop::decode_frame(const FrameInFlight& frame, const Completion& comp
       } else {
         decoded = {.error = read.error()};  // what the frame sampled comes after what is missing
       }
+    }
+    if (observer_ && !lane.proposals.empty() && !decoded.error) {
+      observer_->on_verified(static_cast<int32_t>(lane.proposals.size()), decoded.accepted);
     }
     if (!decoded.error) prompt_tokens += note_decoded(it->second, lane, decoded);
     generated += deliver(it, std::move(scores), std::move(decoded), now);

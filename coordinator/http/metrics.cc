@@ -83,6 +83,14 @@ struct ServerMetrics::Impl {
   Histogram& prefill = histogram("vllm:request_prefill_time_seconds", "Slot to first token.", kRequestBuckets);
   Histogram& decode = histogram("vllm:request_decode_time_seconds", "First to last token.", kRequestBuckets);
 
+  Counter& drafts = counter("vllm:spec_decode_num_drafts_total", "Times that proposals were verified for a sequence.");
+  Counter& draft_tokens = counter("vllm:spec_decode_num_draft_tokens_total", "Tokens proposed.");
+  Counter& accepted_tokens =
+      counter("vllm:spec_decode_num_accepted_tokens_total", "Tokens proposed that the model chose too.");
+  prometheus::Family<Counter>& accepted_by_place =
+      counters("vllm:spec_decode_num_accepted_tokens_per_pos_total", "The same, by place among the proposals.");
+  std::vector<Counter*> accepted_at;  // [proposals]
+
   Counter& with_logprobs = counter("helios_logprob_requests_total", "Finished sequences that asked for logprobs.");
   Counter& failed = counter("helios_failed_requests_total", "Sequences that the engine failed.");
   prometheus::Family<Counter>& frames =
@@ -141,10 +149,13 @@ std::string escaped(const std::string& value) {
 
 }  // namespace
 
-ServerMetrics::ServerMetrics(const std::string& model_name) : impl_(std::make_unique<Impl>(model_name)) {
+ServerMetrics::ServerMetrics(const std::string& model_name, int32_t num_proposals)
+    : impl_(std::make_unique<Impl>(model_name)) {
   // Series exist from the start, so that a rate over them is right from the first event on.
   for (const char* reason : {"stop", "length", "abort", "error"})
     impl_->success.Add(impl_->labels("finished_reason", reason));
+  for (int32_t i = 0; i < num_proposals; ++i)
+    impl_->accepted_at.push_back(&impl_->accepted_by_place.Add(impl_->labels("position", std::to_string(i))));
 }
 
 ServerMetrics::~ServerMetrics() = default;
@@ -173,6 +184,13 @@ void ServerMetrics::on_inter_token(double seconds, int64_t tokens) {
   const auto bucket = std::lower_bound(kInterTokenBuckets.begin(), kInterTokenBuckets.end(), seconds);
   increments[static_cast<size_t>(bucket - kInterTokenBuckets.begin())] = static_cast<double>(tokens);
   impl_->inter_token.ObserveMultiple(increments, seconds * static_cast<double>(tokens));
+}
+
+void ServerMetrics::on_verified(int32_t offered, int32_t accepted) {
+  impl_->drafts.Increment();
+  impl_->draft_tokens.Increment(static_cast<double>(offered));
+  impl_->accepted_tokens.Increment(static_cast<double>(accepted));
+  for (int32_t i = 0; i < accepted; ++i) impl_->accepted_at.at(static_cast<size_t>(i))->Increment();
 }
 
 void ServerMetrics::on_finished(const Finished& finished) {

@@ -14,7 +14,8 @@ namespace helios {
 
 class ServerMetrics final : public EngineObserver {
  public:
-  explicit ServerMetrics(const std::string& model_name);
+  /// `num_proposals`: most that speculation offers at once, 0 without it.
+  explicit ServerMetrics(const std::string& model_name, int32_t num_proposals = 0);
   ~ServerMetrics() override;
 
   // Engine thread.
@@ -23,6 +24,7 @@ class ServerMetrics final : public EngineObserver {
   void on_preempted(int64_t sequences) override;
   void on_first_token(double queue_seconds, double time_to_first_token_seconds) override;
   void on_inter_token(double seconds, int64_t tokens) override;
+  void on_verified(int32_t offered, int32_t accepted) override;
   void on_finished(const Finished& finished) override;
   void on_frame(const Frame& frame) override;
 

@@ -23,8 +23,10 @@ class Planner {
     if (!scored_) plan_decodes();
     collect_prompts();
     plan_prompts();
+    if (waits_for_tokens()) return {};
     relieve();
     std::erase_if(decision_.lanes, [&](const PlannedLane& lane) { return gives_way(lane.request); });
+    if (state_.num_proposals > 0 && decodes_alone()) offer_proposals();
     set_operation();
     return std::move(decision_);
   }
@@ -160,9 +162,12 @@ class Planner {
     }
     const int64_t horizon =
         steps_for(prompt_rows, mixed_prompt_rows(state_.capabilities.prefill_chunk)) + state_.blocks.block_size();
+    // Steps with prompts have no proposals, those behind them may bring as many tokens to everybody but the entrant.
+    const int64_t faster = int64_t{state_.num_proposals} * state_.blocks.block_size();
     const auto growth = [&](const RequestState& r, int64_t end, int64_t blocks) {
       const int64_t most = int64_t{r.prompt_size} + r.spec.sampling.max_tokens;
-      const int64_t then = blocks_for(std::min(end + horizon, most));
+      const int64_t more = !r.lookup ? 0 : &r == &entrant ? state_.num_proposals : faster;
+      const int64_t then = blocks_for(std::min(end + horizon + more, most));
       return std::max<int64_t>(0, then - std::max<int64_t>(blocks, blocks_for(end)));
     };
     const auto size = static_cast<int64_t>(entrant.tokens.size());
@@ -245,13 +250,53 @@ class Planner {
     }
   }
 
+  static bool is_decode(const PlannedLane& lane) { return lane.role == LaneRole::kDecode; }
+  bool decodes_alone() const {
+    return std::all_of(decision_.lanes.begin(), decision_.lanes.end(), is_decode) && decision_.admissions.empty();
+  }
+
+  /// Frames in flight bring what proposals follow from, and there are no prompts to go on with meanwhile.
+  bool waits_for_tokens() const {
+    return !scored_ && decodes_alone() &&
+           std::any_of(state_.running.begin(), state_.running.end(),
+                       [](const RequestState* request) { return request->awaits_tokens(); });
+  }
+
+  void offer_proposals() {
+    std::vector<int32_t> granted(decision_.lanes.size(), 0);
+    int32_t rows_left = state_.capabilities.verify_rows - static_cast<int32_t>(granted.size());
+    for (int32_t depth = 1; depth <= state_.num_proposals; ++depth) {
+      for (size_t i = 0; i < granted.size() && rows_left > 0; ++i) {
+        if (decision_.lanes[i].request->proposable() < depth) continue;
+        granted[i] = depth;
+        --rows_left;
+      }
+    }
+    for (size_t i = 0; i < granted.size(); ++i) {
+      if (granted[i] > 0) offer(decision_.lanes[i], granted[i]);
+    }
+  }
+
+  void offer(PlannedLane& lane, int32_t most) {
+    const RequestState& request = *lane.request;
+    const bool spare = short_.empty() && !turned_away_;
+    const auto held = lane.first_block + static_cast<int32_t>(lane.new_blocks.size());
+    const int32_t wanted = std::max(0, blocks_for(request.kv_planned + 1 + most) - held);
+    const std::vector<int32_t> more = scratch_.take(spare ? std::min(wanted, scratch_.num_free()) : 0);
+    lane.new_blocks.insert(lane.new_blocks.end(), more.begin(), more.end());
+    const int32_t blocks = held + static_cast<int32_t>(more.size());
+    const int32_t room = blocks * state_.blocks.block_size() - request.kv_planned - 1;
+    lane.proposals.assign(request.proposals.begin(), request.proposals.begin() + std::min(most, room));
+  }
+
   void set_operation() {
-    const auto is_decode = [](const PlannedLane& lane) { return lane.role == LaneRole::kDecode; };
     if (decision_.lanes.empty()) return;
     if (scored_) {
       decision_.operation = Operation::kScoredPrefill;
     } else if (std::all_of(decision_.lanes.begin(), decision_.lanes.end(), is_decode)) {
-      decision_.operation = Operation::kDecode;
+      const bool verifies = std::any_of(decision_.lanes.begin(), decision_.lanes.end(),
+                                        [](const PlannedLane& lane) { return !lane.proposals.empty(); });
+      decision_.operation = verifies ? Operation::kVerify : Operation::kDecode;
     } else {
       decision_.operation = is_decode(decision_.lanes.front()) ? Operation::kMixed : Operation::kPrefill;
     }

@@ -34,6 +34,7 @@ struct PlannedLane {
   bool samples = true;
   int32_t first_block = 0;          // where in the slot's block table
   std::vector<int32_t> new_blocks;  // these go
+  std::vector<TokenId> proposals;   // decode, in a verify step
 };
 
 /// What one submission will do. Valid until the scheduler next changes: it borrows the requests.
@@ -54,6 +55,7 @@ struct PlannerState {
   const BlockPool& blocks;
   const PrefixCache* cache;      // null: no look-ups
   bool last_was_scored = false;  // the last submission was a scored prefill
+  int32_t num_proposals = 0;     // that a lane may bring; 0: none are made
 };
 
 /// Rows that prompts get in a step that also decodes, of a chunk: streams wait for the whole step, and prompts gain
@@ -76,6 +78,13 @@ int32_t mixed_prompt_rows(int32_t prefill_chunk);
 /// - Prompts that are scored have steps of their own, without decode lanes and without other prompts (R43): the two
 ///   kinds of steps take turns as long as both have work. Of those that wait, only the first decides which kind may
 ///   admit: not being overtaken holds between the kinds too. Scored prompts find nothing in the prefix cache.
+/// - A step without prompts verifies proposals (kVerify). They follow from tokens, so a request that has some waits for
+///   its tokens in flight, and then everybody does: such steps come one by one, all decode lanes in each. Going on
+///   without it, the others would gain what the ranks idle between two steps, a fraction of a millisecond, and it would
+///   ride every other step; several such requests would keep apart, and read the weights once each. Whoever has
+///   nothing to propose runs two frames deep as ever.
+/// - Rows for proposals are dealt out one a request in rank order, then the second: the first are the likeliest to come
+///   true. They take blocks only where nobody waits for one.
 Decision plan_batch(const PlannerState& state);
 
 }  // namespace helios

@@ -6,6 +6,7 @@
 // nobody can tell. Thread: engine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -15,6 +16,7 @@
 
 #include "common/base/ids.h"
 #include "common/contract/sampling_params.h"
+#include "coordinator/proposer/prompt_lookup.h"
 #include "coordinator/scheduler/prefix_cache.h"
 #include "coordinator/scheduler/slot_table.h"
 
@@ -50,6 +52,9 @@ struct RequestState {
   int32_t kv_known = 0;            // positions that decoded frames have filled; <= tokens.size()
   int32_t samples_planned = 0;     // sampling lanes in committed submissions, and tokens of earlier tenancies
   int32_t frames_in_flight = 0;    // submitted frames that name the slot, not yet decoded
+  std::optional<PromptLookup> lookup;  // none where proposals are off, or the request must not have any
+  std::vector<TokenId> proposals;      // for the tokens behind those known; empty: nothing to propose
+  int32_t offered = 0;                 // proposals in flight: of what is planned, so much may not come
   bool paused = false;             // its consumer is behind: no decode lane, no scored prompt rows
   bool preempted = false;          // no more lanes; waits again as soon as no frame in flight names it
   bool leaving = false;            // finished, cancelled or failed: never planned again
@@ -66,8 +71,19 @@ struct RequestState {
   bool decodes() const {
     return runs() && !paused && kv_planned >= prefill_end && samples_planned < spec.sampling.max_tokens;
   }
-  /// A decode lane may be planned: tokens known or not, unless a mask follows from them.
-  bool can_decode() const { return decodes() && (!spec.sampling.masks || samples_planned == generated()); }
+  /// A decode lane may be planned: tokens known or not, unless a mask follows from them, or nobody knows how many come.
+  bool can_decode() const {
+    return decodes() && offered == 0 && (!spec.sampling.masks || samples_planned == generated());
+  }
+  /// Tokens are in flight behind which it would have proposals, as far as it can be known.
+  bool awaits_tokens() const {
+    return frames_in_flight > 0 && runs() && !paused && (offered > 0 || (decodes() && !proposals.empty()));
+  }
+  /// Proposals that its next lane may bring: the last token of all needs none.
+  int32_t proposable() const {
+    if (frames_in_flight > 0) return 0;
+    return std::min(static_cast<int32_t>(proposals.size()), spec.sampling.max_tokens - samples_planned - 1);
+  }
 };
 
 /// Whose turn comes first.

@@ -9,9 +9,17 @@
 #include <utility>
 
 namespace helios {
+namespace {
+
+/// What the device chooses at a position must follow from the tokens before it through the model alone.
+bool may_propose(const RequestSpec& spec) { return !spec.sampling.masks && !has_penalty(spec.sampling); }
+
+}  // namespace
 
 Scheduler::Scheduler(const Capabilities& capabilities, SchedulerOptions options)
-    : capabilities_(capabilities), options_(options), slots_(capabilities.slot_capacity), cache_(capabilities) {}
+    : capabilities_(capabilities), options_(options), slots_(capabilities.slot_capacity), cache_(capabilities) {
+  HELIOS_CHECK(options.proposals.num_tokens <= capabilities.max_proposals(), options.proposals.num_tokens);
+}
 
 Status Scheduler::check_fits(const Capabilities& capabilities, const RequestSpec& spec) {
   if (spec.prompt.empty()) return Error{Errc::kInvalidArgument, "the prompt is empty; expected at least one token"};
@@ -43,14 +51,16 @@ void Scheduler::enqueue(RequestId id, RequestSpec spec) {
   request->tokens = std::move(spec.prompt);
   request->prompt_size = static_cast<int32_t>(request->tokens.size());
   request->spec = std::move(spec);
+  if (options_.proposals.on() && may_propose(request->spec)) request->lookup.emplace(options_.proposals);
   waiting_.insert(request.get());
   const bool is_new = requests_.emplace(id, std::move(request)).second;
   HELIOS_CHECK(is_new, id.value);
 }
 
 Decision Scheduler::plan() const {
-  return plan_batch({capabilities_, running_, waiting_, slots_, cache_.blocks(),
-                     options_.prefix_cache ? &cache_.prefixes() : nullptr, last_was_scored_});
+  const PrefixCache* prefixes = options_.prefix_cache ? &cache_.prefixes() : nullptr;
+  return plan_batch({capabilities_, running_, waiting_, slots_, cache_.blocks(), prefixes, last_was_scored_,
+                     options_.proposals.num_tokens});
 }
 
 void Scheduler::admit(const PlannedAdmission& admission) {
@@ -76,6 +86,7 @@ void Scheduler::admit(const PlannedAdmission& admission) {
   request.prefill_end = static_cast<int32_t>(request.tokens.size());
   request.kv_planned = request.kv_known = cached;
   request.samples_planned = request.generated();
+  request.proposals.clear();
 }
 
 void Scheduler::add_lane(const PlannedLane& lane) {
@@ -83,8 +94,9 @@ void Scheduler::add_lane(const PlannedLane& lane) {
   HELIOS_CHECK(lane.first_block == static_cast<int32_t>(request.blocks.size()), request.id.value);
   for (const int32_t block : lane.new_blocks) cache_.take(block);
   request.blocks.insert(request.blocks.end(), lane.new_blocks.begin(), lane.new_blocks.end());
-  request.kv_planned += lane.role == LaneRole::kPrefill ? lane.rows : 1;
-  request.samples_planned += lane.samples ? 1 : 0;
+  request.offered = static_cast<int32_t>(lane.proposals.size());
+  request.kv_planned += lane.role == LaneRole::kPrefill ? lane.rows : 1 + request.offered;
+  request.samples_planned += lane.samples ? 1 + request.offered : 0;
   request.frames_in_flight += 1;
   const auto num_blocks = static_cast<int32_t>(request.blocks.size());
   HELIOS_CHECK(blocks().blocks_for(request.kv_planned) <= num_blocks, request.id.value);
@@ -108,6 +120,11 @@ CacheMoves Scheduler::commit(const Decision& decision) {
 void Scheduler::note_decoded(RequestId id, int32_t prompt_rows, std::span<const TokenId> tokens) {
   RequestState* request = find_mutable(id);
   HELIOS_CHECK(request && request->tenancy, id.value);
+  if (const int32_t offered = std::exchange(request->offered, 0); offered > 0) {  // no other lane is in flight
+    const int32_t rejected = 1 + offered - static_cast<int32_t>(tokens.size());
+    request->kv_planned -= rejected;
+    request->samples_planned -= rejected;
+  }
   // A decode lane fills the position of the token before each one that it emits.
   request->kv_known += prompt_rows > 0 ? prompt_rows : static_cast<int32_t>(tokens.size());
   request->tokens.insert(request->tokens.end(), tokens.begin(), tokens.end());
@@ -116,6 +133,19 @@ void Scheduler::note_decoded(RequestId id, int32_t prompt_rows, std::span<const 
     request->scores_known = std::max(request->scores_known, std::min(request->kv_known, request->prompt_size - 1));
   }
   publish(*request);
+  look_up(*request);
+}
+
+/// The index takes prompts in as they are computed, a chunk at a time.
+void Scheduler::look_up(RequestState& request) {
+  if (!request.lookup) return;
+  request.proposals.clear();
+  request.lookup->extend(std::span(request.tokens).first(request.kv_known));
+  if (request.generated() == 0 || request.kv_known + 1 < static_cast<int32_t>(request.tokens.size())) return;
+  // EOS and stop ids are barred by the count of tokens so far, which a round would move.
+  if (request.generated() < request.spec.sampling.min_tokens) return;
+  request.lookup->extend(request.tokens);
+  request.proposals = request.lookup->propose(request.tokens);
 }
 
 void Scheduler::publish(RequestState& request) {

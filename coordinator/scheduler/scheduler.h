@@ -31,7 +31,8 @@
 namespace helios {
 
 struct SchedulerOptions {
-  bool prefix_cache = true;  // find and keep whole blocks of known tokens
+  bool prefix_cache = true;       // find and keep whole blocks of known tokens
+  PromptLookupOptions proposals;  // at most as many as the core verifies
 };
 
 class Scheduler {
@@ -54,7 +55,7 @@ class Scheduler {
   CacheMoves commit(const Decision& decision);
 
   /// What a decoded lane of a request that has not left brought. `prompt_rows`: the lane's, 0 for decode. `tokens`:
-  /// those that were emitted. Whole blocks of known positions become findable.
+  /// those that were emitted, one and as many as proposals came true. Whole blocks of known positions become findable.
   void note_decoded(RequestId id, int32_t prompt_rows, std::span<const TokenId> tokens);
 
   /// The frame that named these requests was decoded: slots and blocks of those who go and whom no frame names any more
@@ -89,6 +90,7 @@ class Scheduler {
   void admit(const PlannedAdmission& admission);
   void add_lane(const PlannedLane& lane);
   void publish(RequestState& request);
+  void look_up(RequestState& request);
   void release_if_unnamed(RequestState& request);
   void end_tenancy(RequestState& request);
 

@@ -26,7 +26,7 @@ const FrameInFlight& FrameLedger::begin(const Decision& decision, TimePoint now)
   for (const PlannedLane& lane : decision.lanes) {
     const bool requested = lane_requests_logprobs(lane, capabilities_);
     frame.lanes.push_back(
-        {lane.request->id, lane.tenancy, lane.role, lane.start, lane.rows, lane.samples, requested});
+        {lane.request->id, lane.tenancy, lane.role, lane.start, lane.rows, lane.samples, requested, lane.proposals});
     if (!requested) continue;
     frame.requested_slots[lane.tenancy.slot.value] = true;
     const auto selected = static_cast<int32_t>(lane.request->spec.logprob_token_ids.size());

@@ -28,6 +28,7 @@ struct LedgerLane {
   int32_t rows = 0;    // prompt rows
   bool samples = true;
   bool requested = false;  // the slot's logprob flag
+  std::vector<TokenId> proposals;
 };
 
 struct FrameInFlight {

@@ -210,6 +210,12 @@ void RankSet::open_if_agreed(TimePoint now) {
   }
   auto capabilities = derive_capabilities(*members_[0].manifest);
   if (!capabilities) return break_set(capabilities.error().message, {}, now);
+  if (config_.num_proposals > capabilities->max_proposals()) {
+    return break_set(fmt::format("--speculative-config asks for num_speculative_tokens {}, the ranks verify {}: start "
+                                 "them with --num-speculative-tokens {}",
+                                 config_.num_proposals, capabilities->max_proposals(), config_.num_proposals),
+                     {}, now);
+  }
   capabilities_ = *capabilities;
   phase_ = Phase::kOpen;
   last_failure_.clear();

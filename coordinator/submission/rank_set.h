@@ -30,6 +30,7 @@ namespace helios {
 struct RankSetConfig {
   int world_size = 1;
   std::string collective = "auto";  // auto: shm when all ranks share a host key, else gloo
+  int32_t num_proposals = 0;                        // what the ranks must be able to verify a lane
   std::chrono::milliseconds heartbeat_limit{3000};  // a rank silent for longer is lost
   std::chrono::milliseconds step_limit{60000};      // a rank busy in one step for longer is hung
   std::chrono::milliseconds abort_grace{2000};      // what a rank of our host has to leave after Abort, before SIGKILL

@@ -16,6 +16,8 @@ Lane build_lane(const PlannedLane& planned) {
   if (planned.role == LaneRole::kPrefill) {
     const auto first = planned.request->tokens.begin() + planned.start;
     lane.tokens.assign(first, first + planned.rows);
+  } else {
+    lane.tokens = planned.proposals;
   }
   return lane;
 }

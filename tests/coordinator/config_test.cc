@@ -35,6 +35,7 @@ TEST(CoordinatorConfig, DefaultsAndTheDirectorysName) {
   EXPECT_EQ(config->rank_endpoint, "tcp://127.0.0.1:29500");
   EXPECT_EQ(config->api_key, "");
   EXPECT_TRUE(config->prefix_cache);
+  EXPECT_EQ(config->speculative.num_tokens, 0);
   EXPECT_FALSE(config->prompt_tokens_details);
 }
 
@@ -65,6 +66,8 @@ TEST(CoordinatorConfig, EveryFlagIsRead) {
                              "--prefix-cache",
                              "off",
                              "--prompt-tokens-details=on",
+                             "--speculative-config",
+                             R"({"method":"ngram","num_speculative_tokens":6,"prompt_lookup_min":3})",
                              "--max-waiting",
                              "7",
                              "--max-body-bytes",
@@ -88,6 +91,9 @@ TEST(CoordinatorConfig, EveryFlagIsRead) {
   EXPECT_EQ(config->rank_endpoint, "ipc:///tmp/x");
   EXPECT_EQ(config->collective, "gloo");
   EXPECT_EQ(config->max_waiting, 7u);
+  EXPECT_EQ(config->speculative.num_tokens, 6);
+  EXPECT_EQ(config->speculative.lookup_min, 3);
+  EXPECT_EQ(config->speculative.lookup_max, 4);
   EXPECT_EQ(config->max_body_bytes, 2048u);
   EXPECT_EQ(config->api_key, "k");
   EXPECT_EQ(config->heartbeat_timeout.count(), 900);
@@ -116,6 +122,8 @@ TEST(CoordinatorConfig, WrongFlagsAreOneLineThatNamesThem) {
                {{"--model", "/m", "--rank-endpoint", "here"}, "--rank-endpoint: endpoint: expected tcp://HOST:PORT"},
                {{"--model", "/m", "--log-level", "loud"}, "loud"},
                {{"--model", "/m", "--max-waiting", "0"}, "--max-waiting 0"},
+               {{"--model", "/m", "--speculative-config", "{}"}, "--speculative-config: method: expected"},
+               {{"--model", "/m", "--speculative-config", ""}, "--speculative-config is empty"},
                {{"--model", ""}, "model"}};
   for (const auto& one : cases) {
     const std::string message = error_of(one.arguments);
@@ -147,7 +155,7 @@ TEST(CoordinatorConfig, HelpFitsAScreenAndNamesEveryFlag) {
        {"--model", "--served-model-name", "--host", "--port", "--world-size", "--nproc", "--rank-endpoint",
         "--collective", "--chat-template", "--reasoning-parser", "--tool-call-parser", "--max-waiting",
         "--max-body-bytes", "--api-key", "--heartbeat-timeout-ms", "--drain-timeout-s", "--io-threads",
-        "--die-with-parent", "--log-level"}) {
+        "--die-with-parent", "--log-level", "--speculative-config"}) {
     EXPECT_NE(help.find(flag), std::string::npos) << flag;
   }
 }

@@ -1,8 +1,8 @@
 // A rank for tests of the coordinator: speaks the real protocol over a real socket, computes a toy model.
 //
 // Its "device" keeps the state that a slot has on a real one (epoch, last token, position, what is left) and a KV cache
-// of token ids, written and read through the slot's block table. So prefill, decode ahead of known tokens, stale lanes
-// and finishes behave as they should, and a block that is shared, reused or restored wrongly gives wrong tokens. Tokens
+// of token ids, written and read through the slot's block table. So prefill, decode ahead of known tokens, proposals,
+// stale lanes and finishes behave as they should, and a block that is shared, reused or restored wrongly gives wrong tokens. Tokens
 // and logprobs are arithmetic: toy_token() and toy_logprob() say which, so a test knows what must arrive. It shares no
 // code with the worker.
 // A test can make it die, fall silent, report a fault, or spoil a completion before it is sent.
@@ -15,6 +15,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -29,13 +30,20 @@
 
 namespace helios::testing {
 
-/// The token that follows a prefix; toy_hash() over its tokens, in order, from toy_hash's initial value on.
+/// The token that follows a prefix; toy_hash() over its tokens, in order, from toy_hash's initial value on. With a
+/// `period` the text mostly says again what stood that many tokens ago.
 inline uint64_t toy_hash(uint64_t hash, TokenId token) {
   return (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15u;
 }
 inline TokenId toy_token(uint64_t prefix_hash, uint64_t seed, int64_t vocab_size) {
   const uint64_t x = prefix_hash ^ seed;
   return static_cast<TokenId>((x ^ (x >> 33)) % static_cast<uint64_t>(vocab_size));
+}
+inline TokenId toy_token(std::span<const TokenId> prefix, uint64_t seed, int64_t vocab_size, size_t period) {
+  uint64_t hash = 0;
+  for (const TokenId token : prefix) hash = toy_hash(hash, token);
+  if (period > 0 && prefix.size() >= period && (hash >> 20) % 4 != 0) return prefix[prefix.size() - period];
+  return toy_token(hash, seed, vocab_size);
 }
 inline float toy_logprob(TokenId id, int64_t position) {
   return -static_cast<float>(1 + (id * 7 + position) % 13) / 8.0f;
@@ -53,6 +61,7 @@ struct ScriptedRankOptions {
   int64_t pid = 1;
   std::chrono::milliseconds step_time{0};
   bool ignores_masks = false;
+  size_t period = 0;  // of the toy model's text
   /// Sees every completion before it is sent; runs on the rank's thread.
   std::function<void(const Submission&, Completion&)> spoil;
 };
@@ -249,7 +258,7 @@ class ScriptedRank {
                  .sequence = s.sequence,
                  .frame = s.frame,
                  .rank = Rank(options_.rank),
-                 .token_capacity = kTokens};
+                 .token_capacity = tokens_};
     for (const Lane& lane : s.lanes) {
       const int32_t slot = lane.slot.value;
       if (s.logprob_requested.at(slot) == 0) continue;
@@ -271,7 +280,7 @@ class ScriptedRank {
 
   void execute_lane(const Submission& s, const Lane& lane, Completion& c) {
     Slot& slot = slots_.at(lane.slot.value);
-    std::vector<int64_t> record(record_words(kTokens), 0);
+    std::vector<int64_t> record(record_words(tokens_), 0);
     record[record_word::kAbi] = kRecordAbi;
     record[record_word::kSlot] = lane.slot.value;
     record[record_word::kEpoch] = lane.epoch.value;
@@ -283,22 +292,39 @@ class ScriptedRank {
       for (const TokenId token : lane.tokens) cached(slot, slot.length++) = token;
     } else if (live) {
       cached(slot, slot.length++) = slot.last;
+      for (size_t i = 0; i < lane.tokens.size(); ++i) cached(slot, slot.length + static_cast<int32_t>(i)) = lane.tokens[i];
     }
-    if (live && lane.samples) {
-      uint64_t prefix = 0;
-      for (int32_t position = 0; position < slot.length; ++position) prefix = toy_hash(prefix, cached(slot, position));
-      const TokenId token = allowed(lane, toy_token(prefix, slot.sampling.seed, options_.core.vocab_size));
-      slot.generated += 1;
-      record[record_word::kEmitted] = 1;
-      record[record_word::kTokens] = token;
-      record[record_word::kFinish] = static_cast<int64_t>(finish_of(slot, token, record));
-      slot.finished = record[record_word::kFinish] != 0;
-      if (s.logprob_requested.at(lane.slot.value) != 0)
-        c.payloads.push_back(payload(s, lane, token, slot.length, c.width));
-      slot.last = token;
-    }
+    if (live && lane.samples) sample(s, lane, slot, record, c);
     record[record_word::kKvLength] = slot.length;
     c.records.insert(c.records.end(), record.begin(), record.end());
+  }
+
+  /// One token, and one more for each proposal that says the same, up to the sequence's end.
+  void sample(const Submission& s, const Lane& lane, Slot& slot, std::vector<int64_t>& record, Completion& c) {
+    const size_t offered = s.operation == Operation::kVerify ? lane.tokens.size() : 0;
+    record[record_word::kProposalsOffered] = static_cast<int64_t>(offered);
+    int64_t& emitted = record[record_word::kEmitted];
+    int64_t& accepted = record[record_word::kProposalsAccepted];
+    CompletionPayload all{.slot = lane.slot};
+    for (bool goes_on = true; goes_on;) {
+      std::vector<TokenId> prefix;
+      for (int32_t position = 0; position < slot.length; ++position) prefix.push_back(cached(slot, position));
+      const TokenId token =
+          allowed(lane, toy_token(prefix, slot.sampling.seed, options_.core.vocab_size, options_.period));
+      slot.generated += 1;
+      record[record_word::kTokens + emitted] = token;
+      record[record_word::kFinish] = static_cast<int64_t>(finish_of(slot, token, record));
+      slot.finished = record[record_word::kFinish] != 0;
+      const CompletionPayload one = payload(s, lane, token, slot.length, c.width);
+      all.words.insert(all.words.end(), one.words.begin(), one.words.end());
+      slot.last = token;
+      const bool came_true = static_cast<size_t>(emitted) < offered && lane.tokens[emitted] == token;
+      emitted += 1;
+      accepted += came_true ? 1 : 0;
+      goes_on = came_true && !slot.finished;
+      slot.length += goes_on ? 1 : 0;
+    }
+    if (s.logprob_requested.at(lane.slot.value) != 0) c.payloads.push_back(std::move(all));
   }
 
   /// One row a prompt token, from the targets alone: a wrong target or a wrong place gives a wrong score.
@@ -366,9 +392,8 @@ class ScriptedRank {
     return out;
   }
 
-  static constexpr int kTokens = 8;
-
   const ScriptedRankOptions options_;
+  const int tokens_ = small_core_manifest(options_.core).token_capacity;  // T
   const uint64_t life_;
   std::atomic<bool> stop_{false}, hung_{false}, aborted_{false}, drained_{false};
   std::atomic<int64_t> busy_ms_{0};

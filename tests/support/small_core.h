@@ -16,10 +16,11 @@ struct SmallCoreOptions {
   int32_t host_num_blocks = 0;
   bool logprobs = true;         // false: a core without the logprob buffers (R34)
   bool prompt_scoring = false;  // scored prefill's buffers and graphs (R45)
+  int32_t num_proposals = 0;    // that a lane may bring; 0: no verify graph
 };
 
 inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
-  constexpr int32_t kT = 8;
+  const int32_t tokens = options.num_proposals > 0 ? options.num_proposals + 1 : kDefaultTokenCapacity;
   const int64_t capacity = options.slot_capacity;
   CoreManifest m{.model_type = "scripted",
                  .device = "cpu",
@@ -28,17 +29,17 @@ inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
                  .vocab_size = options.vocab_size,
                  .max_model_len = options.max_model_len,
                  .slot_capacity = options.slot_capacity,
-                 .token_capacity = kT,
+                 .token_capacity = tokens,
                  .prefill_chunk = options.prefill_chunk,
                  .kv_block_size = options.kv_block_size,
                  .kv_num_blocks = options.kv_num_blocks,
                  .host_num_blocks = options.host_num_blocks};
   m.buffers.push_back(
-      {std::string(buffer_name::kRecords), BufferDtype::kInt64, {kNumFrames, capacity, record_words(kT)}});
+      {std::string(buffer_name::kRecords), BufferDtype::kInt64, {kNumFrames, capacity, record_words(tokens)}});
   std::vector<ValueSource> bindings{ValueSource::kLaneSlots};
   if (options.logprobs) {
     m.buffers.push_back(
-        {std::string(buffer_name::kLogprobs), BufferDtype::kInt32, {kNumFrames, capacity, kT, kPackedWords}});
+        {std::string(buffer_name::kLogprobs), BufferDtype::kInt32, {kNumFrames, capacity, tokens, kPackedWords}});
     m.buffers.push_back({std::string(buffer_name::kRequested), BufferDtype::kInt32, {capacity}});
     m.buffers.push_back({std::string(buffer_name::kTokenIds), BufferDtype::kInt32, {capacity, kMaxSelectedIds}});
     m.buffers.push_back({std::string(buffer_name::kTokenIdCounts), BufferDtype::kInt32, {capacity}});
@@ -47,6 +48,9 @@ inline CoreManifest small_core_manifest(const SmallCoreOptions& options = {}) {
   }
   for (const Operation operation : {Operation::kPrefill, Operation::kDecode, Operation::kMixed}) {
     m.graphs.push_back({operation, options.prefill_chunk + options.slot_capacity, bindings, {}});
+  }
+  if (options.num_proposals > 0) {
+    m.graphs.push_back({Operation::kVerify, options.slot_capacity + 2 * options.num_proposals, bindings, {}});
   }
   if (!options.prompt_scoring) return m;
   const int64_t chunk = options.prefill_chunk;

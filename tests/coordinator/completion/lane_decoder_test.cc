@@ -2,14 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace helios {
 namespace {
 
 constexpr int kT = 8;
+const std::vector<TokenId> kProposals{5, 6, 7};
 
-/// One lane of slot 3, emitting `tokens`, with a payload of one alternative a position.
+/// One lane of slot 3 that brought kProposals, emitting `tokens`, with a payload of one alternative a position.
 Completion frame(const std::vector<TokenId>& tokens, FinishCode finish = FinishCode::kNone) {
   Completion c{.sequence = Sequence(42), .token_capacity = kT, .width = 1};
   c.records.assign(record_words(kT), 0);
@@ -19,6 +21,9 @@ Completion frame(const std::vector<TokenId>& tokens, FinishCode finish = FinishC
   c.records[record_word::kSequence] = 42;
   c.records[record_word::kEmitted] = static_cast<int64_t>(tokens.size());
   c.records[record_word::kFinish] = static_cast<int64_t>(finish);
+  c.records[record_word::kProposalsOffered] = static_cast<int64_t>(kProposals.size());
+  const auto differs = std::mismatch(tokens.begin(), tokens.end(), kProposals.begin(), kProposals.end());
+  c.records[record_word::kProposalsAccepted] = differs.first - tokens.begin();
   CompletionPayload payload{.slot = SlotIndex(3)};
   for (size_t i = 0; i < tokens.size(); ++i) {
     c.records[record_word::kTokens + i] = tokens[i];
@@ -35,7 +40,8 @@ ExpectedLane expected() {
           .requested = true,
           .logprobs = {.num_natural = 1},
           .eos_id = 2,
-          .tokens_left = 10};
+          .tokens_left = 10,
+          .proposals = kProposals};
 }
 
 TEST(LaneDecoder, EventsComeInGenerationOrderWithTheirLogprobs) {
@@ -47,6 +53,34 @@ TEST(LaneDecoder, EventsComeInGenerationOrderWithTheirLogprobs) {
     EXPECT_EQ(lane.events[i].logprobs->alternatives[0].id, 50 + static_cast<int>(i));
     EXPECT_EQ(lane.events[i].finish, i == 2 ? FinishCode::kEos : FinishCode::kNone);
   }
+}
+
+TEST(LaneDecoder, TokensComeAsFarAsTheTargetChoseWhatWasProposed) {  // R3
+  const std::pair<std::vector<TokenId>, int> rounds[] = {
+      {{9}, 0}, {{5}, 1}, {{5, 9}, 1}, {{5, 6, 9}, 2}, {{5, 6, 7, 9}, 3}, {{5, 6, 7, 5}, 3}};
+  for (const auto& [tokens, accepted] : rounds) {
+    SCOPED_TRACE(tokens.size());
+    // A round that is cut at its first token, a proposal, has come to its end there.
+    const auto finish = tokens == std::vector<TokenId>{5} ? FinishCode::kStopId : FinishCode::kNone;
+    const auto lane = decode_lane(frame(tokens, finish), 0, expected());
+    ASSERT_FALSE(lane.error.has_value()) << lane.error->message;
+    EXPECT_EQ(lane.events.size(), tokens.size());
+    EXPECT_EQ(lane.accepted, accepted);
+  }
+  const auto error = [](Completion c, const ExpectedLane& lane) {
+    const auto decoded = decode_lane(c, 0, lane);
+    EXPECT_TRUE(decoded.events.empty());
+    return decoded.error ? decoded.error->message : "none";
+  };
+  Completion more = frame({5, 6, 9});
+  more.records[record_word::kProposalsAccepted] = 1;
+  EXPECT_NE(error(more, expected()).find("3 tokens emitted with 1 proposals accepted"), std::string::npos);
+  Completion others = frame({5, 6, 9});
+  others.records[record_word::kTokens] = 8;
+  EXPECT_NE(error(others, expected()).find("token 8 was emitted before others, where 5 was"), std::string::npos);
+  ExpectedLane without = expected();
+  without.proposals = {};
+  EXPECT_NE(error(frame({5, 9}), without).find("3 proposals were verified, expected 0"), std::string::npos);
 }
 
 TEST(LaneDecoder, AnErrorSuppressesLaterTokensOfTheFrame) {  // R27

@@ -55,6 +55,10 @@ TEST(RecordReader, CountsCodesAndTokensOutOfRangeAreErrors) {
                                          {record_word::kEmitted, std::numeric_limits<int64_t>::min()},
                                          {record_word::kFinish, 6},
                                          {record_word::kFinish, -1},
+                                         {record_word::kProposalsOffered, -1},
+                                         {record_word::kProposalsOffered, 8},
+                                         {record_word::kProposalsAccepted, -1},
+                                         {record_word::kProposalsAccepted, 1},  // none were offered
                                          {record_word::kTokens, 100},
                                          {record_word::kTokens + 1, -1}};
   for (const auto& [word, value] : bad) {

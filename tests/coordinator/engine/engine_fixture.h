@@ -44,6 +44,10 @@ class CountingObserver final : public EngineObserver {
     ++first_tokens;
   }
   void on_inter_token(double, int64_t tokens) override { inter_tokens += tokens; }
+  void on_verified(int32_t offered, int32_t accepted) override {
+    EXPECT_LE(accepted, offered);
+    ++rounds, proposed += offered, came_true += accepted;
+  }
   void on_finished(const Finished& f) override {
     ++(f.failed ? failed : f.cancelled ? cancelled : finished);
     EXPECT_GE(f.e2e_seconds, f.prefill_seconds + f.decode_seconds - 1e-6);
@@ -56,6 +60,7 @@ class CountingObserver final : public EngineObserver {
 
   std::atomic<int64_t> records{0}, payload_received{0};
   std::atomic<int64_t> prompt_tokens{0}, generated_tokens{0}, first_tokens{0}, inter_tokens{0};
+  std::atomic<int64_t> rounds{0}, proposed{0}, came_true{0};
   std::atomic<int64_t> looked_up{0}, found_cached{0}, found_on_host{0}, preempted{0};
   std::atomic<int> finished{0}, cancelled{0}, failed{0}, requesting_frames{0}, plain_frames{0};
 };
@@ -178,6 +183,7 @@ class EngineFixture : public ::testing::Test {
     options.endpoint = rank_endpoint();
     options.world_size = config_.ranks.world_size;
     options.core = core_;
+    options.period = period_;
     for (int r = 0; r < config_.ranks.world_size; ++r) {
       options.rank = r;
       ranks_.push_back(std::make_unique<ScriptedRank>(options));
@@ -199,12 +205,10 @@ class EngineFixture : public ::testing::Test {
 
   /// What the toy model says for a request: token ids up to and including the terminating one.
   std::vector<TokenId> expected_tokens(const SequenceRequest& r) const {
-    std::vector<TokenId> out;
-    uint64_t prefix = 0;
-    for (const TokenId token : r.prompt) prefix = toy_hash(prefix, token);
+    std::vector<TokenId> out, prefix = r.prompt;
     while (static_cast<int>(out.size()) < r.sampling.max_tokens) {
-      const TokenId last = toy_token(prefix, r.sampling.seed, core_.vocab_size);
-      prefix = toy_hash(prefix, last);
+      const TokenId last = toy_token(prefix, r.sampling.seed, core_.vocab_size, period_);
+      prefix.push_back(last);
       out.push_back(last);
       const auto& stops = r.sampling.stop_ids;
       if ((last == r.sampling.eos_id && !r.sampling.ignore_eos) || std::count(stops.begin(), stops.end(), last) > 0)
@@ -255,6 +259,7 @@ class EngineFixture : public ::testing::Test {
 
   EngineConfig config_;
   SmallCoreOptions core_;
+  size_t period_ = 0;  // of what the ranks say
   CountingObserver observer_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::unique_ptr<ScriptedRank>> ranks_;

@@ -3,9 +3,11 @@
 //
 // The model keeps the tokens that each block holds and computes the next token from the whole prefix, read through the
 // slot's block table: a block that is shared wrongly, reused too early or not restored gives other tokens than the
-// request alone. Invariants are counted from scratch after every step.
+// request alone. Where texts repeat themselves, proposals come true and do not at random. Invariants are counted from
+// scratch after every step.
 #include "common/contract/completion_layout.h"
 #include "coordinator/scheduler/scheduler.h"
+#include "tests/coordinator/scheduler/model_device.h"
 
 #include <gtest/gtest.h>
 
@@ -14,94 +16,17 @@
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
 
 namespace helios {
 namespace {
-
-constexpr TokenId kNothing = -1;
-
-TokenId next_token(const std::vector<TokenId>& prefix) {
-  uint64_t hash = 17;
-  for (const TokenId token : prefix) hash = (hash ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15u;
-  return static_cast<TokenId>(hash >> 40) % 100;
-}
-
-/// Executes submissions in order, as a rank does.
-class ModelDevice {
- public:
-  explicit ModelDevice(const Capabilities& core)
-      : block_size_(core.kv_block_size),
-        cache_(static_cast<size_t>(core.kv_num_blocks) * core.kv_block_size, kNothing),
-        host_(static_cast<size_t>(core.host_num_blocks) * core.kv_block_size, kNothing),
-        slots_(core.slot_capacity) {}
-
-  /// A submission's copies, before its step.
-  void move(const CacheMoves& moves) {
-    const auto copy = [&](std::vector<TokenId>& to, int32_t to_block, std::vector<TokenId>& from, int32_t from_block) {
-      for (int32_t i = 0; i < block_size_; ++i) {
-        TokenId& token = from.at(static_cast<size_t>(from_block) * block_size_ + i);
-        EXPECT_NE(token, kNothing) << "a block that was never whole";
-        to.at(static_cast<size_t>(to_block) * block_size_ + i) = token;
-        token = kNothing;  // whoever still reads it there finds out
-      }
-    };
-    for (const BlockCopy& c : moves.out) copy(host_, c.host_block, cache_, c.block);
-    for (const BlockCopy& c : moves.in) copy(cache_, c.block, host_, c.host_block);
-  }
-
-  /// The blocks that a lane's slot can read or write.
-  const std::vector<int32_t>& table(SlotIndex slot) const { return slots_[slot.value].table; }
-
-  /// The token that each lane emits, kNothing for a prompt chunk that does not sample.
-  std::vector<TokenId> execute(const Decision& decision) {
-    for (const PlannedAdmission& admission : decision.admissions) {
-      slots_[admission.tenancy.slot.value] = {.epoch = admission.tenancy.epoch, .table = admission.cached};
-    }
-    std::vector<TokenId> emitted;
-    for (const PlannedLane& lane : decision.lanes) {
-      Slot& slot = slots_[lane.tenancy.slot.value];
-      EXPECT_EQ(slot.epoch, lane.tenancy.epoch);
-      EXPECT_EQ(static_cast<int>(slot.table.size()), lane.first_block);
-      slot.table.insert(slot.table.end(), lane.new_blocks.begin(), lane.new_blocks.end());
-      if (lane.role == LaneRole::kPrefill) {
-        slot.length = lane.start;
-        for (int i = 0; i < lane.rows; ++i) write(slot, lane.request->tokens[lane.start + i]);
-      } else {
-        write(slot, slot.last);
-      }
-      if (lane.samples) slot.last = next_token(prefix_of(slot));
-      emitted.push_back(lane.samples ? slot.last : kNothing);
-    }
-    return emitted;
-  }
-
- private:
-  struct Slot {
-    Epoch epoch;
-    std::vector<int32_t> table;
-    int32_t length = 0;
-    TokenId last = kNothing;
-  };
-  TokenId& at(const Slot& slot, int32_t position) {
-    return cache_.at(static_cast<size_t>(slot.table.at(position / block_size_)) * block_size_ + position % block_size_);
-  }
-  void write(Slot& slot, TokenId token) { at(slot, slot.length++) = token; }
-  std::vector<TokenId> prefix_of(const Slot& slot) {
-    std::vector<TokenId> prefix;
-    for (int32_t p = 0; p < slot.length; ++p) prefix.push_back(at(slot, p));
-    return prefix;
-  }
-
-  const int32_t block_size_;
-  std::vector<TokenId> cache_, host_;
-  std::vector<Slot> slots_;
-};
 
 struct Traffic {
   double arrive = 0.3, cancel = 0.01, pause = 0.05;
   double scored = 0.0;
   int priorities = 3, burst = 1;
   bool prefix_cache = true;
+  PromptLookupOptions proposals;  // with some, texts repeat themselves
   bool calm = false;  // equal priorities, and nobody pauses, leaves early or is scored: the admission's promise holds
 };
 
@@ -111,8 +36,8 @@ class Simulation {
       : random_(seed),
         core_(core),
         traffic_(traffic),
-        scheduler_(core, {.prefix_cache = traffic.prefix_cache}),
-        device_(core) {}
+        scheduler_(core, {.prefix_cache = traffic.prefix_cache, .proposals = traffic.proposals}),
+        device_(core, traffic.proposals.on()) {}
 
   void run(int requests) {
     int steps = 0;
@@ -140,6 +65,8 @@ class Simulation {
   int64_t moved_out() const { return moved_out_; }
   int64_t moved_in() const { return moved_in_; }
   int most_preempted() const { return most_preempted_; }
+  int64_t proposed() const { return proposed_; }
+  int64_t came_true() const { return came_true_; }
 
  private:
   struct Alive {
@@ -156,7 +83,7 @@ class Simulation {
     std::vector<RequestId> requests;
     std::vector<Tenancy> tenancies;
     std::vector<int32_t> starts, rows;
-    std::vector<TokenId> emitted;
+    std::vector<std::vector<TokenId>> emitted;
     std::set<int32_t> blocks;  // that its lanes can read or write
     bool scored = false;
   };
@@ -174,6 +101,10 @@ class Simulation {
     spec.priority = uniform(0, traffic_.priorities - 1);
     spec.cache_salt = chance(0.2) ? "salt" : "";
     spec.sampling.masks = chance(0.3);
+    if (traffic_.proposals.on()) {
+      spec.sampling.presence_penalty = chance(0.1) ? 1.0f : 0.0f;
+      spec.sampling.min_tokens = chance(0.2) ? uniform(0, spec.sampling.max_tokens) : 0;
+    }
     if (!Scheduler::check_fits(core_, spec).ok()) return;
     const RequestId id(++arrived_);
     Alive& alive = alive_[id];
@@ -181,7 +112,7 @@ class Simulation {
     alive.finish_at = budget == 0 || chance(0.5) ? budget : uniform(1, budget);
     alive.scored = spec.prompt_scores;
     alive.prompt = alive.tokens = spec.prompt;
-    for (int i = 0; i < spec.sampling.max_tokens; ++i) alive.tokens.push_back(next_token(alive.tokens));
+    for (int i = 0; i < spec.sampling.max_tokens; ++i) alive.tokens.push_back(next_token(alive.tokens, traffic_.proposals.on()));
     alive.priority = spec.priority;
     scheduler_.enqueue(id, std::move(spec));
   }
@@ -246,6 +177,7 @@ class Simulation {
     }
     ASSERT_LE(rows, core_.prefill_chunk);
     check_preemptions(decision);
+    check_proposals(decision);
     flight.scored = decision.operation == Operation::kScoredPrefill;
     const CacheMoves moves = scheduler_.commit(decision);
     check_moves(decision, moves);
@@ -271,6 +203,29 @@ class Simulation {
       ASSERT_GE(request->samples_planned - it->second.samples_then, core_.kv_block_size) << "let in to be preempted";
       ASSERT_LE(it->second.preempted * core_.kv_block_size, request->spec.sampling.max_tokens);
     }
+  }
+
+  /// R3: proposals are made where they decide nothing but how many tokens come, and a verify step has room for them.
+  void check_proposals(const Decision& decision) {
+    size_t rows = 0, offered = 0;
+    for (const PlannedLane& lane : decision.lanes) {
+      rows += 1 + lane.proposals.size();
+      offered += lane.proposals.size();
+      if (lane.proposals.empty()) continue;
+      const RequestState& state = *lane.request;
+      const SamplingParams& sampling = state.spec.sampling;
+      ASSERT_EQ(decision.operation, Operation::kVerify);
+      ASSERT_EQ(state.frames_in_flight, 0) << "proposals before the tokens that they follow from";
+      ASSERT_EQ(state.samples_planned, state.generated());
+      ASSERT_FALSE(sampling.masks || has_penalty(sampling) || state.generated() < sampling.min_tokens);
+      ASSERT_TRUE(std::cmp_less(lane.proposals.size(), core_.token_capacity));
+      ASSERT_LE(state.samples_planned + 1 + static_cast<int>(lane.proposals.size()), sampling.max_tokens);
+    }
+    if (decision.operation != Operation::kVerify) return;
+    ASSERT_GT(offered, 0u);
+    ASSERT_LE(rows, static_cast<size_t>(core_.verify_rows));
+    for (const PlannedLane& lane : decision.lanes) ASSERT_EQ(lane.role, LaneRole::kDecode);
+    proposed_ += static_cast<int64_t>(offered);
   }
 
   /// Copies name blocks that no frame in flight touches, each once, and the tier's own as declared.
@@ -324,10 +279,13 @@ class Simulation {
           << "a slot was released while a frame in flight named it";
       const auto it = alive_.find(id);
       if (it == alive_.end()) continue;
-      const bool sampled = flight.emitted[i] != kNothing;
+      std::vector<TokenId> emitted = flight.emitted[i];
+      const int32_t left = it->second.finish_at - scheduler_.find(id)->generated();
+      if (std::cmp_greater(emitted.size(), left)) emitted.resize(static_cast<size_t>(left));  // it ended in between
+      if (!emitted.empty()) came_true_ += static_cast<int64_t>(emitted.size()) - 1;
       if (flight.scored) take_scores(it->second, flight.starts[i], flight.rows[i]);
       if (::testing::Test::HasFatalFailure()) return;
-      scheduler_.note_decoded(id, flight.rows[i], std::span(&flight.emitted[i], sampled ? 1 : 0));
+      scheduler_.note_decoded(id, flight.rows[i], emitted);
       const RequestState& state = *scheduler_.find(id);
       ASSERT_TRUE(std::equal(state.tokens.begin(), state.tokens.end(), it->second.tokens.begin()))
           << "request " << id.value << " went astray at token " << state.generated();
@@ -362,6 +320,9 @@ class Simulation {
       ASSERT_TRUE(slots.insert(request->tenancy->slot.value).second) << "a slot is shared";
       for (const int32_t block : request->blocks) holders[block] += 1;
       ASSERT_LE(request->samples_planned, request->spec.sampling.max_tokens);
+      if (request->frames_in_flight > 0) continue;
+      ASSERT_TRUE(request->leaving || request->kv_planned == request->kv_known);
+      ASSERT_TRUE(request->leaving || (request->samples_planned == request->generated() && request->offered == 0));
     }
     ASSERT_EQ(running, scheduler_.num_running());
     ASSERT_EQ(static_cast<int>(slots.size()) + scheduler_.slots().num_free(), core_.slot_capacity);
@@ -389,6 +350,7 @@ class Simulation {
   size_t most_running_ = 0;
   int64_t scored_rows_ = 0;
   int64_t moved_out_ = 0, moved_in_ = 0;
+  int64_t proposed_ = 0, came_true_ = 0;
   int most_preempted_ = 0;
   int suppressed_ = 0;  // scored chunks that repeated positions, after a preemption
 };
@@ -480,6 +442,55 @@ TEST(SchedulerProperties, NobodyIsLetInToBePreemptedAtOnce) {
   }
   EXPECT_GT(preemptions, 50) << "the load must be too much";
   EXPECT_LE(most, 48 / 2 / 4);
+}
+
+/// With verification of `proposals` a lane, by default in no more rows than every slot's and one lane's proposals.
+Capabilities verifying(Capabilities core, int proposals, int more_rows = 0) {
+  core.token_capacity = proposals + 1;
+  core.verify_rows = core.slot_capacity + proposals + more_rows;
+  return core;
+}
+
+TEST(SchedulerProperties, HoldWithProposalsThatComeTrueAtRandom) {  // R3, X1
+  int preemptions = 0;
+  int64_t proposed = 0, came_true = 0, moved_in = 0;
+  for (uint32_t seed = 1; seed <= 36; ++seed) {
+    SCOPED_TRACE(seed);
+    const int proposals = std::array{1, 3, 4, 15}[seed % 4];
+    const Capabilities small =
+        core(1 + seed % 6, 1 + 7 * (seed % 4), 12 + 4 * (seed % 6), seed % 5 == 0 ? 17 : 0);
+    Simulation simulation(seed, verifying(small, proposals, static_cast<int>(seed % 3) * 8),
+                          {.scored = seed % 7 == 0 ? 0.3 : 0.0,
+                           .prefix_cache = seed % 6 != 0,
+                           .proposals = {proposals, 1 + static_cast<int>(seed % 2), 3}});
+    simulation.run(70);
+    if (HasFatalFailure()) return;
+    preemptions += simulation.preemptions();
+    proposed += simulation.proposed();
+    came_true += simulation.came_true();
+    moved_in += simulation.moved_in();
+  }
+  EXPECT_GT(preemptions, 100);
+  EXPECT_GT(came_true, 1500);
+  EXPECT_GT(proposed - came_true, 1500);
+  EXPECT_GT(moved_in, 20);
+}
+
+TEST(SchedulerProperties, NobodyIsLetInToBePreemptedAtOnceBesideProposals) {
+  int preemptions = 0;
+  int64_t came_true = 0;
+  for (uint32_t seed = 1; seed <= 96; ++seed) {
+    SCOPED_TRACE(seed);
+    Simulation simulation(seed, verifying(core(2 + seed % 8, 8 + 8 * (seed % 4), 12 + 3 * (seed % 5)), 15, 60),
+                          {.arrive = 0.8, .cancel = 0.0, .pause = 0.0, .priorities = 1, .proposals = {15, 1, 3},
+                           .calm = true});
+    simulation.run(60);
+    if (HasFatalFailure()) return;
+    preemptions += simulation.preemptions();
+    came_true += simulation.came_true();
+  }
+  EXPECT_GT(preemptions, 10) << "the load must be too much";
+  EXPECT_GT(came_true, 1000);
 }
 
 TEST(SchedulerProperties, HoldFor64And512AtOnce) {

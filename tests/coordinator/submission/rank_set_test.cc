@@ -224,6 +224,27 @@ TEST_F(RankSetTest, AMalformedCoreDoesNotOpen) {  // R36
   expect_broken("buffer completion_logprobs: expected int32[2, 4, 8, 258], found int32[2, 4, 9, 258]");
 }
 
+TEST(Capabilities, AVerifyGraphHasRoomForEverySlotAndAllProposalsOfOne) {  // R3, R36
+  CoreManifest manifest = testing::small_core_manifest({.slot_capacity = 4, .num_proposals = 5});
+  EXPECT_EQ(derive_capabilities(manifest)->verify_rows, 4 + 2 * 5);
+  EXPECT_EQ(derive_capabilities(manifest)->max_proposals(), 5);
+  EXPECT_EQ(testing::small_core().max_proposals(), 0) << "T is 8 there, but nothing verifies";
+  GraphDeclaration& verify = manifest.graphs.back();
+  ASSERT_EQ(verify.operation, Operation::kVerify);
+  verify.row_capacity = 4 + 5;
+  EXPECT_TRUE(derive_capabilities(manifest).ok());
+  verify.row_capacity = 4 + 4;
+  EXPECT_NE(derive_capabilities(manifest).error().message.find("graph verify[8]: expected at least 9 rows"),
+            std::string::npos);
+  CoreManifest narrow = testing::small_core_manifest({.slot_capacity = 4, .num_proposals = 5});
+  narrow.token_capacity = 1;
+  narrow.buffers.clear();
+  narrow.buffers.push_back({std::string(buffer_name::kRecords), BufferDtype::kInt64, {kNumFrames, 4, record_words(1)}});
+  for (GraphDeclaration& graph : narrow.graphs) graph.bindings.clear();
+  EXPECT_NE(derive_capabilities(narrow).error().message.find("token_capacity of at least 2, found 1"),
+            std::string::npos);
+}
+
 TEST_F(RankSetTest, ANewIncarnationForgetsTheOldOne) {
   open();
   const std::string first_key = sent<Welcome>("a")[0].group_key;
