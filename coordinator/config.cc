@@ -37,6 +37,7 @@ Result<Values> read_flags(int argc, const char* const* argv) {
                            "tool-call-parser",
                            "reasoning-content",
                            "prefix-cache",
+                           "speculative-config",
                            "prompt-tokens-details",
                            "max-waiting",
                            "max-body-bytes",
@@ -131,6 +132,11 @@ void read_into(FlagReader& flags, CoordinatorConfig* config) {
   config->tool_call_parser = flags.text("tool-call-parser").value_or(config->tool_call_parser);
   config->reasoning_content = flags.on_or_off("reasoning-content", false);
   config->prefix_cache = flags.on_or_off("prefix-cache", true);
+  if (const auto given = flags.text("speculative-config")) {
+    const Result<SpeculativeConfig> speculative = parse_speculative_config(*given);
+    if (!speculative) flags.fail("--speculative-config: " + speculative.error().message);
+    if (speculative) config->speculative = *speculative;
+  }
   config->prompt_tokens_details = flags.on_or_off("prompt-tokens-details", false);
   config->max_waiting = static_cast<size_t>(flags.number("max-waiting", 1, 1000000).value_or(1024));
   config->max_body_bytes = static_cast<size_t>(flags.number("max-body-bytes", 1024, 1024 * kMiB).value_or(16 * kMiB));
@@ -202,6 +208,9 @@ together with its ranks.
   --reasoning-content on|off  chat's reasoning under its older name too (default off)
   --prefix-cache on|off     compute a prefix that several prompts share once; ranks may have a host
                             tier behind it, their --host-cache-gib (default on)
+  --speculative-config J    guess tokens from the text, verify several a step: {"method":"ngram",
+                            "num_speculative_tokens":4,"prompt_lookup_max":4,"prompt_lookup_min":2};
+                            ranks need --num-speculative-tokens of as many
   --prompt-tokens-details on|off  usage says how many prompt tokens it gave (default off)
   --max-waiting N           sequences that may wait for a slot; more get 429 (default 1024)
   --max-body-bytes N        largest request body (default 16777216)

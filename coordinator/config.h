@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/base/result.h"
 #include "common/launch/launch_env.h"
+#include "common/launch/speculative_config.h"
 #include "common/net/cluster_key.h"
 
 namespace helios {
@@ -27,6 +28,7 @@ struct CoordinatorConfig {
   std::string tool_call_parser = "auto";
   bool reasoning_content = false;  // chat's reasoning under its older name too
   bool prefix_cache = true;
+  SpeculativeConfig speculative;       // num_tokens 0: off
   bool prompt_tokens_details = false;  // usage says how many prompt tokens were cached
   size_t max_waiting = 1024;
   size_t max_body_bytes = 16 * 1024 * 1024;

@@ -104,6 +104,7 @@ EngineConfig engine_config(const CoordinatorConfig& config, std::function<void()
   engine.ranks.collective = config.collective;
   engine.ranks.heartbeat_limit = config.heartbeat_timeout;
   engine.prefix_cache = config.prefix_cache;
+  engine.proposals = {config.speculative.num_tokens, config.speculative.lookup_min, config.speculative.lookup_max};
   engine.max_waiting = config.max_waiting;
   engine.on_ready = std::move(on_ready);
   return engine;
@@ -185,7 +186,7 @@ int serve(const CoordinatorConfig& config, StopSignals& signals) {
   if (!endpoint) return complain(endpoint.error(), 1);
 
   // From here on each part borrows those above it, and ends before them.
-  ServerMetrics metrics(config.served_model_name);
+  ServerMetrics metrics(config.served_model_name, config.speculative.num_tokens);
   Event ready;
   EngineConfig engine_settings = engine_config(config, [&ready] { ready.set(); });
   engine_settings.rank_endpoint = *endpoint;

@@ -13,13 +13,14 @@
 
 #include "common/base/cpu_affinity.h"
 #include "common/launch/cpu_binding.h"
+#include "common/launch/speculative_config.h"
 
 namespace helios {
 namespace {
 
 namespace po = boost::program_options;
 
-enum class Kind { kText, kCount, kAlternatives, kSize, kGib, kPort, kOneOf, kSwitch };
+enum class Kind { kText, kCount, kAlternatives, kSize, kGib, kPort, kOneOf, kSpeculative, kSwitch };
 
 // Who is told: nobody (the launcher's own), the coordinator, the workers, or both.
 enum Callee { kNobody = 0, kCoordinator = 1, kWorkers = 2 };
@@ -55,6 +56,7 @@ constexpr Flag kFlags[] = {
     {"reasoning-content", Kind::kOneOf, kCoordinator, "on|off"},
     {"prefix-cache", Kind::kOneOf, kCoordinator, "on|off"},
     {"prompt-tokens-details", Kind::kOneOf, kCoordinator, "on|off"},
+    {"speculative-config", Kind::kSpeculative, kCoordinator},
     {"max-waiting", Kind::kSize, kCoordinator, "", 1'000'000},
     {"io-threads", Kind::kSize, kCoordinator, "", 64},
     {"device", Kind::kOneOf, kWorkers, "cpu|cuda"},
@@ -128,6 +130,10 @@ Status check_value(const Flag& flag, const std::string& value) {
     case Kind::kOneOf:
       if (!is_choice(value, flag.choices))
         return invalid(fmt::format("--{} {}: expected {}", flag.name, value, flag.choices));
+      break;
+    case Kind::kSpeculative:
+      if (const auto config = parse_speculative_config(value); !config)
+        return invalid(fmt::format("--{}: {}", flag.name, config.error().message));
       break;
     case Kind::kSwitch:
       break;
@@ -252,6 +258,10 @@ Result<std::optional<LaunchConfig>> parse_launch_config(const std::vector<std::s
     if (const Status good = check_value(flag, found->second); !good) return good.error();
     if (flag.callee & kCoordinator) config.coordinator_flags.emplace_back(flag.name, found->second);
     if (flag.callee & kWorkers) config.worker_flags.emplace_back(flag.name, found->second);
+    if (flag.kind == Kind::kSpeculative) {  // the ranks need not know where proposals come from
+      const int32_t num_tokens = parse_speculative_config(found->second).value().num_tokens;
+      config.worker_flags.emplace_back("num-speculative-tokens", std::to_string(num_tokens));
+    }
   }
   const auto number = [&](const char* name, int otherwise) {
     return values.contains(name) ? *parse_int(values.at(name)) : otherwise;
@@ -341,11 +351,11 @@ Ctrl-C drains and exits 0, a second one ends at once. If a rank is lost, only th
   --tool-call-parser NAME  auto, none, hermes, llama3_json or mistral (default auto)
   --reasoning-content on|off   chat's reasoning under its older name too (default off)
   --prefix-cache on|off    compute a prefix that several prompts share once (default on)
+  --speculative-config J   tokens are guessed ahead: {"method":"ngram","num_speculative_tokens":4}
   --prompt-tokens-details on|off   usage says how many prompt tokens it gave (default off)
   --max-waiting N          sequences that may wait their turn; more get 429 (default 1024)
   --io-threads N           threads for HTTP, tokenising and text (default 2)
-  --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (auto: shm on one host,
-                           else gloo)
+  --collective auto|shm|gloo   how CPU ranks exchange, GPU ranks meet (auto: shm on one host)
   --log-level LEVEL        trace, debug, info, warning, error or off (default info)
   --nnodes N               the same command on N hosts (default 1)
   --node-rank R            of these, this one's number, 0 to N-1; node 0 runs the coordinator

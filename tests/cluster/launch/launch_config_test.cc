@@ -72,6 +72,21 @@ TEST(LaunchConfig, EveryFlagReachesWhoNeedsIt) {
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
 }
 
+TEST(LaunchConfig, TheCoordinatorProposesAndRanksVerifyAsMany) {
+  const LaunchConfig config =
+      parse(R"(--model /m --speculative-config {"method":"ngram","num_speculative_tokens":7} --max-num-seqs 4)");
+  EXPECT_NE(join(coordinator_command(config, "/b", "e"))
+                .find(R"(--speculative-config {"method":"ngram","num_speculative_tokens":7})"),
+            std::string::npos);
+  const std::string worker = join(worker_command(config, "/b", "e", 0));
+  EXPECT_NE(worker.find("--num-speculative-tokens 7"), std::string::npos) << worker;
+  EXPECT_EQ(worker.find("--speculative-config"), std::string::npos) << worker;
+  EXPECT_EQ(join(worker_command(parse("--model /m"), "/b", "e", 0)).find("--num-speculative"), std::string::npos);
+  EXPECT_EQ(refusal(R"(--model /m --speculative-config {"method":"eagle","num_speculative_tokens":7})"),
+            R"(--speculative-config: method: expected "ngram", found "eagle")");
+  EXPECT_EQ(refusal("--model /m --speculative-config 4").find("--speculative-config: expected a JSON object"), 0u);
+}
+
 TEST(LaunchConfig, RanksCountAcrossNodes) {
   const LaunchConfig config =
       parse("--model /m --nproc 2 --nnodes 4 --node-rank 3 --master-addr 10.0.0.1 --master-port 4000");
@@ -140,6 +155,7 @@ TEST(LaunchConfig, HelpFitsAScreenAndNamesEveryFlag) {
                            "--tool-call-parser",
                            "--reasoning-content",
                            "--prefix-cache",
+                           "--speculative-config",
                            "--prompt-tokens-details",
                            "--max-waiting",
                            "--io-threads",
