@@ -21,6 +21,12 @@ export const extras = {
     const [, value] = positions(choice(run, 'b').logprobs)[0].top[0];
     assert.ok(Number.isFinite(value) && value < 0);
   },
+  async C051(run) { // the stop came where proposals do
+    const server = run.serverOf();
+    const { accepted: before } = await server.sample();
+    assert.equal((await complete(server, run.requests.get('c').body)).choices[0].text, choice(run, 'c').text);
+    assert.ok((await server.sample()).accepted > before);
+  },
   C064(run) {
     const { logprobs } = choice(run, 'b');
     const { prompt } = run.requests.get('b').body;
@@ -154,6 +160,7 @@ export const metrics = {
   },
   gpu_bytes_growth_per_rank: (before, after) => Math.max(...after.rankData.map((bytes, rank) => bytes - before.rankData[rank])),
   gpu_workspace_bytes: (before, after) => [before, after].flatMap(({ declared }) => declared.map((memory) => memory.workspace_bytes)),
+  spec_accepted_delta: (before, after) => after.accepted - before.accepted,
   kv_used: (before, after) => after.kvUsed - before.kvUsed,
 };
 

@@ -91,8 +91,15 @@ function straddle(choice, k, left, right) {
   return assert.fail(`no place for a stop of ${left} and ${right} characters from ${k} on in ${JSON.stringify(tokens)}`);
 }
 
-/** ids:STEP:topN:POSITION[:reversed]: ids of natural alternatives, asked for again by id. */
+/**
+ * ids:STEP:topN:POSITION[:reversed]: ids of natural alternatives, asked for again by id; ids:STEP:prompt+output: the
+ * prompt's and those of the entries.
+ */
 async function idsOf(scope, [step, what, position, order]) {
+  if (what === 'prompt+output') {
+    const [{ prompt_token_ids: prompt, token_ids: output }] = (await scope.ask({ ...scope.request(step).body, return_token_ids: true })).choices;
+    return [...prompt, ...output.slice(0, scope.step(step).body.choices[0].logprobs.tokens.length)];
+  }
   const match = /^top(\d+)$/.exec(what);
   assert.ok(match, `unknown list of ids ${what}`);
   const body = { ...scope.request(step).body, return_tokens_as_token_ids: true };

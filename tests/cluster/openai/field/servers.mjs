@@ -55,6 +55,7 @@ const broken = () => variant('demo-nan', (file, from) => {
 
 const kinds = {
   main: { nproc: 2, args: [...scored, ...plain, ...cache(16384)] },
+  spec: { nproc: 1, args: [...scored, ...plain, ...cache(8192), '--speculative-config', '{"method":"ngram","num_speculative_tokens":4}'] },
   one_rank: { nproc: 1, args: [...scored, ...plain, ...cache(8192)] },
   unscored: { nproc: 1, args: [...plain, ...cache(4096)] },
   parsers: { nproc: 2, args: [...scored, ...cache(8192)] },
@@ -122,6 +123,7 @@ export class Server {
       declared: (await this.cluster.ranks()).map((rank) => rank.memory),
       preemptions: await this.cluster.metric('vllm:num_preemptions_total'),
       running: await this.cluster.metric('vllm:num_requests_running'),
+      accepted: await this.cluster.metric('vllm:spec_decode_num_accepted_tokens_total'),
       kvUsed: await this.cluster.metric('vllm:kv_cache_usage_perc'),
     };
   }
