@@ -209,7 +209,7 @@ together with its ranks.
   --prefix-cache on|off     compute a prefix that several prompts share once; ranks may have a host
                             tier behind it, their --host-cache-gib (default on)
   --speculative-config J    guess tokens from the text, verify several a step: {"method":"ngram",
-                            "num_speculative_tokens":4,"prompt_lookup_max":4,"prompt_lookup_min":2};
+                            "num_speculative_tokens":4,"prompt_lookup_max":5,"prompt_lookup_min":5};
                             ranks need --num-speculative-tokens of as many
   --prompt-tokens-details on|off  usage says how many prompt tokens it gave (default off)
   --max-waiting N           sequences that may wait for a slot; more get 429 (default 1024)

@@ -1,6 +1,5 @@
 #include "common/launch/speculative_config.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -60,8 +59,7 @@ Result<SpeculativeConfig> parse_speculative_config(std::string_view text) {
   if (!longest) return longest.error();
   const auto shortest = integer(object, "prompt_lookup_min", kLongestLookup);
   if (!shortest) return shortest.error();
-  const int32_t max = longest->value_or(std::max(kDefaultLongest, shortest->value_or(kDefaultShortest)));
-  const int32_t min = shortest->value_or(std::min(kDefaultShortest, max));
+  const int32_t max = longest->value_or(shortest->value_or(kDefaultLookup)), min = shortest->value_or(max);
   if (min > max) return refused(fmt::format("prompt_lookup_min {} is above prompt_lookup_max {}", min, max));
   return SpeculativeConfig{**tokens, min, max};
 }

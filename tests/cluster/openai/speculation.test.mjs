@@ -15,9 +15,9 @@ const scored = ['--prompt-logprobs', '--kv-cache-tokens'];
 let plain, two, one;
 before(async () => {
   plain = await Cluster.start({ nproc: 2, args: [...scored, '16384'] });
-  two = await Cluster.start({ nproc: 2, args: [...scored, '8192', ...speculative(4)] });
+  two = await Cluster.start({ nproc: 2, args: [...scored, '8192', ...speculative(4, { prompt_lookup_min: 2, prompt_lookup_max: 4 })] });
   // So little cache that sequences have to give way to each other, and as many proposals as there can be.
-  one = await Cluster.start({ nproc: 1, args: [...scored, '512', '--max-model-len', '512', ...speculative(15, { prompt_lookup_min: 1 })] });
+  one = await Cluster.start({ nproc: 1, args: [...scored, '512', '--max-model-len', '512', ...speculative(15, { prompt_lookup_min: 1, prompt_lookup_max: 4 })] });
 });
 after(async () => {
   for (const cluster of [plain, two, one]) if (cluster) assert.equal((await cluster.stop()).code, 0, cluster.log);

@@ -17,10 +17,10 @@ TEST(SpeculativeConfig, ReadsEveryMemberAndFillsInTheOthers) {
   const struct {
     const char* members;
     int32_t min, max;
-  } cases[] = {{"", 2, 4},
-               {R"(,"prompt_lookup_max":7)", 2, 7},
+  } cases[] = {{"", 5, 5},
+               {R"(,"prompt_lookup_max":7)", 7, 7},
                {R"(,"prompt_lookup_max":1)", 1, 1},
-               {R"(,"prompt_lookup_min":3)", 3, 4},
+               {R"(,"prompt_lookup_min":3)", 3, 3},
                {R"(,"prompt_lookup_min":9)", 9, 9},
                {R"(,"prompt_lookup_min":1,"prompt_lookup_max":16)", 1, 16}};
   for (const auto& one : cases) {

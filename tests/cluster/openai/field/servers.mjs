@@ -55,7 +55,7 @@ const broken = () => variant('demo-nan', (file, from) => {
 
 const kinds = {
   main: { nproc: 2, args: [...scored, ...plain, ...cache(16384)] },
-  spec: { nproc: 1, args: [...scored, ...plain, ...cache(8192), '--speculative-config', '{"method":"ngram","num_speculative_tokens":4}'] },
+  spec: { nproc: 1, args: [...scored, ...plain, ...cache(8192), '--speculative-config', '{"method":"ngram","num_speculative_tokens":4,"prompt_lookup_max":4,"prompt_lookup_min":2}'] },
   one_rank: { nproc: 1, args: [...scored, ...plain, ...cache(8192)] },
   unscored: { nproc: 1, args: [...plain, ...cache(4096)] },
   parsers: { nproc: 2, args: [...scored, ...cache(8192)] },
