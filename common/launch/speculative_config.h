@@ -10,7 +10,7 @@ namespace helios {
 
 inline constexpr int32_t kMostProposals = 15;  // verified at once, behind the token that a step gives anyway
 inline constexpr int32_t kLongestLookup = 16;  // tokens of an n-gram
-/// vLLM's. Shorter n-grams are found more often, and by chance: whoever waits for such guesses loses more than they give.
+/// vLLM's. Shorter n-grams are found more often, and by chance: who waits for such guesses loses more than they give.
 inline constexpr int32_t kDefaultLookup = 5;
 
 struct SpeculativeConfig {

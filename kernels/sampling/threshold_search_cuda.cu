@@ -1,7 +1,7 @@
-// Histograms: one block a (tile, search), shared-memory bins of native 32-bit atomics. A tile's mass is below 2^52, so a
-// bin is two words, twenty bits of each weight in the lower; the many ids of the rest bin never leave registers before a
-// warp has added them. Blocks meet in 64-bit integer atomics, where order cannot matter. Rounds that find no active
-// search end at once, as does a tile below the range.
+// Histograms: one block a (tile, search), shared-memory bins of native 32-bit atomics. A tile's mass is below 2^52, so
+// a bin is two words, twenty bits of each weight in the lower; the many ids of the rest bin never leave registers
+// before a warp has added them. Blocks meet in 64-bit integer atomics, where order cannot matter. Rounds that find no
+// active search end at once, as does a tile below the range.
 #include "kernels/logprobs/lse_state.h"
 #include "kernels/sampling/block_scan.cuh"
 #include "kernels/sampling/threshold_search.h"

@@ -1,5 +1,5 @@
-// How far a lane's proposals were right: the target sampled every row of the lane with that row's own noise, as a decode
-// step there would have, and a proposal stands while it is what the row before it sampled.
+// How far a lane's proposals were right: the target sampled every row of the lane with that row's own noise, as a
+// decode step there would have, and a proposal stands while it is what the row before it sampled.
 //
 // What a verification emits is therefore what decode steps would have emitted, one token after the other; proposals
 // only decide how many come at once. The last one is always the target's own: the correction of the first wrong

@@ -67,7 +67,8 @@ TEST(CoordinatorConfig, EveryFlagIsRead) {
                              "off",
                              "--prompt-tokens-details=on",
                              "--speculative-config",
-                             R"({"method":"ngram","num_speculative_tokens":6,"prompt_lookup_min":3,"prompt_lookup_max":4})",
+                             R"({"method":"ngram","num_speculative_tokens":6,)"
+                             R"("prompt_lookup_min":3,"prompt_lookup_max":4})",
                              "--max-waiting",
                              "7",
                              "--max-body-bytes",

@@ -2,10 +2,10 @@
 //
 // Its "device" keeps the state that a slot has on a real one (epoch, last token, position, what is left) and a KV cache
 // of token ids, written and read through the slot's block table. So prefill, decode ahead of known tokens, proposals,
-// stale lanes and finishes behave as they should, and a block that is shared, reused or restored wrongly gives wrong tokens. Tokens
-// and logprobs are arithmetic: toy_token() and toy_logprob() say which, so a test knows what must arrive. It shares no
-// code with the worker.
-// A test can make it die, fall silent, report a fault, or spoil a completion before it is sent.
+// stale lanes and finishes behave as they should, and a block that is shared, reused or restored wrongly gives wrong
+// tokens. Tokens and logprobs are arithmetic: toy_token() and toy_logprob() say which, so a test knows what must
+// arrive. It shares no code with the worker. A test can make it die, fall silent, report a fault, or spoil a completion
+// before it is sent.
 #pragma once
 
 #include <algorithm>
@@ -292,7 +292,8 @@ class ScriptedRank {
       for (const TokenId token : lane.tokens) cached(slot, slot.length++) = token;
     } else if (live) {
       cached(slot, slot.length++) = slot.last;
-      for (size_t i = 0; i < lane.tokens.size(); ++i) cached(slot, slot.length + static_cast<int32_t>(i)) = lane.tokens[i];
+      for (size_t i = 0; i < lane.tokens.size(); ++i)
+        cached(slot, slot.length + static_cast<int32_t>(i)) = lane.tokens[i];
     }
     if (live && lane.samples) sample(s, lane, slot, record, c);
     record[record_word::kKvLength] = slot.length;

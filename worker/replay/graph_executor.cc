@@ -1,8 +1,9 @@
 // Executor over a backend: builds the core once, captures a graph for each operation, then replays submissions.
 //
 // A step on the compute stream: upload; updates, row expansion, forward, head, token choice, verification of proposals,
-// commit, logprobs, merge of the roles, summary; producing event; then the frame's copy stream. The host decides nothing between two launches:
-// what varies follows from device state, which is the same on every rank, and comes home with the frame.
+// commit, logprobs, merge of the roles, summary; producing event; then the frame's copy stream. The host decides
+// nothing between two launches: what varies follows from device state, which is the same on every rank, and comes home
+// with the frame.
 #include "worker/replay/executor.h"
 
 #include <fmt/format.h>
@@ -107,16 +108,15 @@ GraphExecutor::GraphExecutor(Device device, std::unique_ptr<LoadedModel> model, 
       manifest_(std::move(manifest)),
       vocabulary_(shape.vocab_size),
       check_(shape),
-      cache_(*backend_, model_->config.num_layers, model_->shape.num_kv(), model_->config.head_dim,
-             kv_dtype(shape), shape.kv_num_blocks),
+      cache_(*backend_, model_->config.num_layers, model_->shape.num_kv(), model_->config.head_dim, kv_dtype(shape),
+             shape.kv_num_blocks),
       tier_(shape.host_num_blocks > 0 ? std::make_unique<HostTier>(cache_, shape.host_num_blocks, *backend_) : nullptr),
       outputs_(shape, *backend_),
       upload_(shape, outputs_, *backend_),
       counters_(backend_->device_memory(sizeof(StepCounters))),
       rows_(shape, upload_.device(), counters_.as<StepCounters>(), *backend_),
-      transformer_(model_->config, model_->shape, model_->weights, cache_, rows_.rows(),
-                   most_rows(shape), shape.max_model_len, rounded_dtype(shape), communicator,
-                   counters_.as<StepCounters>(), *backend_),
+      transformer_(model_->config, model_->shape, model_->weights, cache_, rows_.rows(), most_rows(shape),
+                   shape.max_model_len, rounded_dtype(shape), communicator, counters_.as<StepCounters>(), *backend_),
       head_(model_->config, model_->shape, model_->weights, transformer_.residual(), rows_.rows(),
             most_sampling_rows(shape), rounded_dtype(shape), *backend_),
       choice_(shape, rows_, head_.logits(), head_.logits_stride(), counters_.as<StepCounters>(), communicator,
@@ -316,11 +316,8 @@ std::vector<Executor::Counter> GraphExecutor::counters() const {
 std::unique_ptr<LoadedModel> load_model(const std::string& directory, const ModelConfig& model, DType round_to,
                                         Communicator& communicator, Backend& backend,
                                         const std::function<void(double)>& progress) {
-  auto out =
-      std::unique_ptr<LoadedModel>(new LoadedModel{model,
-                                                   rank_shape(model, communicator.rank(), communicator.world_size()),
-                                                   Checkpoint::open(directory),
-                                                   {}});
+  auto out = std::unique_ptr<LoadedModel>(new LoadedModel{
+      model, rank_shape(model, communicator.rank(), communicator.world_size()), Checkpoint::open(directory), {}});
   out->weights = load_weights(out->checkpoint, out->config, out->shape, round_to, backend, progress);
   return out;
 }
@@ -362,8 +359,8 @@ Device cpu_device(const CoreConfig& config) {
   device.compute = device.backend->make_stream("compute");
   if (config.thread_cpus.empty()) return device;
   if (std::cmp_not_equal(config.thread_cpus.size(), config.num_threads)) {
-    throw LoadError(fmt::format("{} CPUs for {} threads: expected one each", config.thread_cpus.size(),
-                                config.num_threads));
+    throw LoadError(
+        fmt::format("{} CPUs for {} threads: expected one each", config.thread_cpus.size(), config.num_threads));
   }
   bind_compute_threads(device, config.thread_cpus);
   return device;

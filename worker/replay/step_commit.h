@@ -1,9 +1,9 @@
 // The end of a step on the device: of a verification, how many of each lane's tokens stand; commit, the merge of a
 // mixed graph's roles, and the summary that goes home.
 //
-// Prefill, decode and verify graphs write the active frame. A mixed graph's prompt and decode lanes write private halves, where
-// the logprobs of each find the record of their role, and the merge brings both into the active frame (R20). The
-// private halves are reused by every mixed step: the compute stream orders them. Thread: rank.
+// Prefill, decode and verify graphs write the active frame. A mixed graph's prompt and decode lanes write private
+// halves, where the logprobs of each find the record of their role, and the merge brings both into the active frame
+// (R20). The private halves are reused by every mixed step: the compute stream orders them. Thread: rank.
 #pragma once
 
 #include <cstdint>

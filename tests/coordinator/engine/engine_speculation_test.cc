@@ -170,12 +170,14 @@ TEST_F(EngineSpeculationTest, TokensThatNobodyProposedAreNotTheRoundsOwn) {
 }
 
 TEST_F(EngineSpeculationTest, ARoundHasNoMoreTokensThanProposalsWereAccepted) {
-  const Error error = error_after([](const Submission&, Completion& c) { c.records[record_word::kProposalsAccepted] = 1; });
+  const Error error =
+      error_after([](const Submission&, Completion& c) { c.records[record_word::kProposalsAccepted] = 1; });
   EXPECT_NE(error.message.find("with 1 proposals accepted"), std::string::npos) << error.message;
 }
 
 TEST_F(EngineSpeculationTest, ARankVerifiesWhatItWasGiven) {
-  const Error error = error_after([](const Submission&, Completion& c) { c.records[record_word::kProposalsOffered] = 3; });
+  const Error error =
+      error_after([](const Submission&, Completion& c) { c.records[record_word::kProposalsOffered] = 3; });
   EXPECT_NE(error.message.find("3 proposals were verified, expected 4"), std::string::npos) << error.message;
 }
 

@@ -112,7 +112,8 @@ class Simulation {
     alive.finish_at = budget == 0 || chance(0.5) ? budget : uniform(1, budget);
     alive.scored = spec.prompt_scores;
     alive.prompt = alive.tokens = spec.prompt;
-    for (int i = 0; i < spec.sampling.max_tokens; ++i) alive.tokens.push_back(next_token(alive.tokens, traffic_.proposals.on()));
+    for (int i = 0; i < spec.sampling.max_tokens; ++i)
+      alive.tokens.push_back(next_token(alive.tokens, traffic_.proposals.on()));
     alive.priority = spec.priority;
     scheduler_.enqueue(id, std::move(spec));
   }
@@ -457,8 +458,7 @@ TEST(SchedulerProperties, HoldWithProposalsThatComeTrueAtRandom) {  // R3, X1
   for (uint32_t seed = 1; seed <= 36; ++seed) {
     SCOPED_TRACE(seed);
     const int proposals = std::array{1, 3, 4, 15}[seed % 4];
-    const Capabilities small =
-        core(1 + seed % 6, 1 + 7 * (seed % 4), 12 + 4 * (seed % 6), seed % 5 == 0 ? 17 : 0);
+    const Capabilities small = core(1 + seed % 6, 1 + 7 * (seed % 4), 12 + 4 * (seed % 6), seed % 5 == 0 ? 17 : 0);
     Simulation simulation(seed, verifying(small, proposals, static_cast<int>(seed % 3) * 8),
                           {.scored = seed % 7 == 0 ? 0.3 : 0.0,
                            .prefix_cache = seed % 6 != 0,
@@ -481,9 +481,9 @@ TEST(SchedulerProperties, NobodyIsLetInToBePreemptedAtOnceBesideProposals) {
   int64_t came_true = 0;
   for (uint32_t seed = 1; seed <= 96; ++seed) {
     SCOPED_TRACE(seed);
-    Simulation simulation(seed, verifying(core(2 + seed % 8, 8 + 8 * (seed % 4), 12 + 3 * (seed % 5)), 15, 60),
-                          {.arrive = 0.8, .cancel = 0.0, .pause = 0.0, .priorities = 1, .proposals = {15, 1, 3},
-                           .calm = true});
+    Simulation simulation(
+        seed, verifying(core(2 + seed % 8, 8 + 8 * (seed % 4), 12 + 3 * (seed % 5)), 15, 60),
+        {.arrive = 0.8, .cancel = 0.0, .pause = 0.0, .priorities = 1, .proposals = {15, 1, 3}, .calm = true});
     simulation.run(60);
     if (HasFatalFailure()) return;
     preemptions += simulation.preemptions();

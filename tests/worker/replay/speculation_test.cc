@@ -146,10 +146,10 @@ class SpeculativeRun {
       s.lanes.push_back({.slot = slot(i), .epoch = Epoch(1)});
       if (verifies) s.lanes.back().tokens = guesses(i);
     }
-    s.operation = verifies   ? Operation::kVerify
+    s.operation = verifies    ? Operation::kVerify
                   : !prefills ? Operation::kDecode
-                  : decodes  ? Operation::kMixed
-                             : Operation::kPrefill;
+                  : decodes   ? Operation::kMixed
+                              : Operation::kPrefill;
     verify_steps += verifies && decodes;
     for (Lane& lane : s.lanes) ask(s, lane);
     if (s.lanes.empty()) --sequence_;
@@ -267,8 +267,9 @@ class SpeculationTest : public ExecutorTest {
 };
 
 int64_t total_tokens(const std::vector<TestSequence>& sequences) {
-  return std::accumulate(sequences.begin(), sequences.end(), int64_t{0},
-                         [](int64_t sum, const TestSequence& q) { return sum + static_cast<int64_t>(q.tokens.size()); });
+  return std::accumulate(sequences.begin(), sequences.end(), int64_t{0}, [](int64_t sum, const TestSequence& q) {
+    return sum + static_cast<int64_t>(q.tokens.size());
+  });
 }
 
 void expect_same(const std::vector<TestSequence>& found, const std::vector<TestSequence>& expected) {
@@ -281,8 +282,8 @@ void expect_same(const std::vector<TestSequence>& found, const std::vector<TestS
   }
 }
 
-// R3, R9, R16, X1: whatever is guessed, at every degree. Rejected rows' keys are overwritten by those of the tokens that
-// came instead, or the next ones would differ; their logits are not looked at, or the counter would be higher.
+// R3, R9, R16, X1: whatever is guessed, at every degree. Rejected rows' keys are overwritten by those of the tokens
+// that came instead, or the next ones would differ; their logits are not looked at, or the counter would be higher.
 TEST_F(SpeculationTest, R3_R16_X1_TokensAndLogprobsAreThoseOfARunWithout) {
   const std::vector<TestSequence> expected = run_plainly(config());
   for (const int world : kGpuKernels ? std::vector<int>{1, 2} : std::vector<int>{1, 2, 4, 8}) {

@@ -155,7 +155,8 @@ TEST(SubmissionCheck, R3_ProposalsAreRefusedByNameWhereTheyDoNotFit) {
   refuses(check, with([](Submission& s) { s.lanes[0].samples = false; }), "start -1 and samples");
   refuses(check, with([](Submission& s) { s.operation = Operation::kDecode; }), "a decode lane has no tokens");
 
-  refuses(check, verification({.repetition_penalty = 1.1f}), "expected no proposals for a slot with penalties, found 2");
+  refuses(check, verification({.repetition_penalty = 1.1f}),
+          "expected no proposals for a slot with penalties, found 2");
   refuses(check, verification({.frequency_penalty = 1.0f}), "slot with penalties");
   refuses(check, verification({.presence_penalty = -1.0f}), "slot with penalties");
   Submission masked = verification({.masks = true});
