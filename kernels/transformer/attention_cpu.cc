@@ -1,12 +1,12 @@
 // Rotation, cache writes and paged attention, vectorised over positions (scores) and head_dim (values).
 //
-// Up to kQueries queries of one KV head go through its blocks together, so a block is read once for all of them; each
-// query has its own accumulators and its own running maximum, and meets its blocks in ascending order (X1). Positions
-// that a query does not see are never multiplied: what lies there (another request's remains, a later row's NaN) cannot
-// reach it. Passes of few queries go through their blocks side by side, which changes no order. Mapping: items of
-// (rows, KV head), dealt to threads in turn. Sums over positions run in 16 virtual lanes, so AVX2 and AVX-512 give the
-// same bits; a baseline without fused multiply-add does not. A BF16 cache is widened in registers, so it gives the bits
-// of an FP32 cache that holds the same values, for half the bytes.
+// Up to kMaxQueries queries of one KV head go through its blocks together, so a block is read once for all of them;
+// each query has its own accumulators and its own running maximum, and meets its blocks in ascending order (X1).
+// Positions that a query does not see are never multiplied: what lies there (another request's remains, a later row's
+// NaN) cannot reach it. Passes of few queries go through their blocks side by side, which changes no order. Mapping:
+// passes over (rows, KV head), shared between threads by PassWalk. Sums over positions run in 16 virtual lanes, so AVX2
+// and AVX-512 give the same bits; a baseline without fused multiply-add does not. A BF16 cache is widened in registers,
+// so it gives the bits of an FP32 cache that holds the same values, for half the bytes.
 #include "kernels/transformer/attention.h"
 
 #include <algorithm>

@@ -35,9 +35,8 @@ struct Pass {
   }
 };
 
-/// One thread's passes. Rows are cut into pieces, of which each KV head is an item; a thread has neighbouring heads of
-/// every piece where the heads can be shared out evenly, as they lie side by side in a block, else every so manieth
-/// item.
+/// One thread's passes. Rows are cut into pieces. Where threads divide the KV heads, each has the same neighbouring
+/// heads of every piece, which lie side by side in a block; else (piece, head) pairs are dealt to threads in turn.
 class PassWalk {
  public:
   /// Pieces of at most `max_rows` rows and kMaxSlots slots.

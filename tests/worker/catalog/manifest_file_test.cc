@@ -14,23 +14,28 @@ namespace {
 
 constexpr int32_t kCapacity = 4, kT = 3;
 
+CoreShape shape(int32_t alternatives, bool token_ids) {
+  return {.model_type = "qwen3",
+          .device = "cpu",
+          .dtype = "float32",
+          .kv_cache_dtype = "bfloat16",
+          .vocab_size = 300,
+          .max_model_len = 128,
+          .slot_capacity = kCapacity,
+          .token_capacity = kT,
+          .prefill_chunk = 32,
+          .kv_block_size = 32,
+          .kv_num_blocks = 16,
+          .host_num_blocks = 3,
+          .alternatives = alternatives,
+          .token_ids = token_ids};
+}
+
 CoreManifest core(int32_t alternatives, bool token_ids, bool prompt_scoring = false, int32_t prefill_chunk = 32) {
-  return build_manifest({.model_type = "qwen3",
-                         .device = "cpu",
-                         .dtype = "float32",
-                         .kv_cache_dtype = "bfloat16",
-                         .vocab_size = 300,
-                         .max_model_len = 128,
-                         .slot_capacity = kCapacity,
-                         .token_capacity = kT,
-                         .prefill_chunk = prefill_chunk,
-                         .kv_block_size = 32,
-                         .kv_num_blocks = 16,
-                         .host_num_blocks = 3,
-                         .alternatives = alternatives,
-                         .token_ids = token_ids,
-                         .prompt_scoring = prompt_scoring})
-      .value();
+  CoreShape core = shape(alternatives, token_ids);
+  core.prompt_scoring = prompt_scoring;
+  core.prefill_chunk = prefill_chunk;
+  return build_manifest(core).value();
 }
 
 /// What reading such a file gives.
@@ -102,22 +107,10 @@ TEST(ManifestFile, R39_R44_R47_ScoredGraphsFollowAnUnchangedCatalog) {
 // proposals, 128 together at most, and no prompt's.
 TEST(ManifestFile, R3_TheVerifyGraphFollowsAnUnchangedCatalog) {
   const auto speculative = [](int32_t slots, int32_t proposals) {
-    return build_manifest({.model_type = "qwen3",
-                           .device = "cpu",
-                           .dtype = "float32",
-                           .kv_cache_dtype = "bfloat16",
-                           .vocab_size = 300,
-                           .max_model_len = 128,
-                           .slot_capacity = slots,
-                           .token_capacity = kT,
-                           .num_speculative_tokens = proposals,
-                           .prefill_chunk = 32,
-                           .kv_block_size = 32,
-                           .kv_num_blocks = 16,
-                           .host_num_blocks = 3,
-                           .alternatives = 20,
-                           .token_ids = true})
-        .value();
+    CoreShape core = shape(20, true);
+    core.slot_capacity = slots;
+    core.num_speculative_tokens = proposals;
+    return build_manifest(core).value();
   };
   const CoreManifest plain = core(20, true), found = speculative(kCapacity, kT - 1);
   ASSERT_EQ(found.graphs.size(), plain.graphs.size() + 1);
